@@ -1,0 +1,187 @@
+"""The contract between the runner and an agent framework.
+
+An adapter translates: it drives its framework by the framework's native API, tells the
+host what happens as it happens, asks the host before any tool body runs, and says how the
+run ended. It decides nothing and touches no database. Frameworks are imported inside
+functions, so that only a worker which uses one pays for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Protocol
+from uuid import UUID
+
+from approvals.schemas import Answer, InterruptDraft, ToolCall, ToolSpec
+from approvals.states import Verdict
+
+type State = dict[str, Any]
+"""A framework's own state as plain JSON; server-side only, never shown to a browser."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finished:
+    """The run came to its end; ``state`` is what the next run of the thread starts from."""
+
+    state: State
+
+
+@dataclass(frozen=True, kw_only=True)
+class Interrupted:
+    """The run stopped at calls that must be decided first. Never empty.
+
+    Calls that are still open from an earlier pause are named again, with the same key.
+    """
+
+    interrupts: Sequence[InterruptDraft]
+    state: State
+
+
+type Outcome = Finished | Interrupted
+
+
+class AgentRunError(Exception):
+    """The agent framework or its model failed.
+
+    ``retryable``: trying again from the last checkpoint may help. The message is shown to
+    people, so it must hold no secret.
+    """
+
+    def __init__(self, message: str, *, retryable: bool) -> None:
+        super().__init__(message)
+        self.retryable = retryable
+
+
+class CheckpointError(AgentRunError):
+    """The stored state is damaged, or written by a newer version than this one."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, retryable=False)
+
+
+# What an adapter tells the host while it runs. Each maps onto AG-UI events of that name.
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextDelta:
+    message_id: str
+    delta: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToolCallProposed:
+    """The model has proposed this call, and its arguments are complete."""
+
+    call: ToolCall
+    message_id: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToolCallResult:
+    """What the model is told the call gave, whether or not its body ran."""
+
+    call_id: str
+    content: str
+
+
+type Happening = TextDelta | ToolCallProposed | ToolCallResult
+
+
+class Host(Protocol):
+    """What the runner offers to an adapter for one advance of one run."""
+
+    run_id: UUID
+
+    async def emit(self, happening: Happening) -> None:
+        """Record something for the page. Raises LostLease when the run was taken away."""
+
+    async def guard(self, call: ToolCall, body: Body) -> str:
+        """Run ``body`` if, and only if, a decision or a policy allows exactly this call.
+
+        Returns the text for the model: the body's result, or what is told instead of it
+        (a denial with its note, a stored result of an earlier attempt). A body that
+        raises gives an error text. Raises StopRun, which the adapter must let through
+        unchanged to the caller of start() or resume().
+        """
+
+
+type Body = Callable[[Mapping[str, Any]], Awaitable[Any]]
+"""The tool itself: takes the effective arguments, which may differ from the proposed ones."""
+
+
+class StopRun(Exception):
+    """The host will not go on with this run. Adapters let it pass; the runner knows why.
+
+    Frameworks that swallow exceptions inside tools need it wrapped in their own fatal
+    type; the adapter unwraps it again with ``raise stop from None``.
+    """
+
+
+@dataclass(frozen=True, kw_only=True)
+class Start:
+    """A new user message on a thread."""
+
+    run_id: UUID
+    thread_id: UUID
+    message: str
+    #: State after the thread's previous run, or None. That run may have ended while
+    #: calls were open: the adapter then drops them from the state.
+    state: State | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resume:
+    """Every open call of the pause has been decided."""
+
+    run_id: UUID
+    thread_id: UUID
+    state: State
+    answers: Sequence[Answer]
+
+
+class Adapter(Protocol):
+    """One agent on one framework. Built per job or shared: holds no state of a run."""
+
+    framework: ClassVar[str]
+    #: Version of the framework package, stored beside every checkpoint.
+    version: str
+    #: Version of this adapter's state layout; a checkpoint with a higher one is refused.
+    schema: ClassVar[int]
+    #: What an AG-UI ``cancelled`` means here.
+    cancel: ClassVar[Verdict]
+    #: Shown wherever the agent is, for example "Scripted model, no network".
+    model_label: str
+
+    @property
+    def tools(self) -> Sequence[ToolSpec]: ...
+
+    async def start(self, start: Start, host: Host) -> Outcome: ...
+
+    async def resume(self, resume: Resume, host: Host) -> Outcome: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class AgentSpec:
+    """An agent as the catalogue lists it; ``build`` imports the framework, so call it late."""
+
+    slug: str
+    name: str
+    framework: str
+    description: str
+    #: Distribution that must be installed, and the command that installs it.
+    distribution: str
+    install: str
+    build: Callable[[Gating], Adapter]
+    suggestions: Sequence[str] = field(default_factory=tuple)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gating:
+    """Which of an agent's tools must pause, from the registry and the policies of now."""
+
+    held: frozenset[str]
+    #: Tools nobody registered pause too.
+
+    def holds(self, tool: str) -> bool:
+        return tool in self.held

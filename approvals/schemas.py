@@ -1,0 +1,78 @@
+"""The shapes that cross the border between the desk and whatever runs an agent."""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import UUID
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from approvals.states import InterruptKind, Risk, Verdict
+
+
+class Frozen(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class ToolSpec(Frozen):
+    """What the desk must know of a tool to show, rule on and check a call of it."""
+
+    name: str
+    description: str = ""
+    #: JSON Schema of the arguments (an object schema).
+    parameters: dict[str, Any] = Field(default_factory=lambda: {"type": "object"})
+    risk: Risk = Risk.MEDIUM
+    #: The tool changes nothing, so running it again after a crash does no harm.
+    read_only: bool = False
+    #: Top-level parameters whose values are never shown.
+    secrets: tuple[str, ...] = ()
+    #: One line naming the effect; ``{filename}`` is replaced by that argument.
+    title: str = ""
+    #: The approve button, naming its effect.
+    approve_label: str = ""
+    #: What a reviewer should know before approving, as plain text.
+    consequence: str = ""
+
+
+class ToolCall(Frozen):
+    """One call a model proposed. (turn, call_id) is its key within the run."""
+
+    #: Number of the model turn in this run that proposed it, from 1; fixed when first seen.
+    turn: int = Field(ge=1)
+    #: Never empty and never repeated within the turn; the adapter makes it so.
+    call_id: str = Field(min_length=1, max_length=200)
+    tool: str = Field(min_length=1, max_length=200)
+    #: The arguments as the model wrote them: JSON text, not yet canonical.
+    arguments: str
+    #: What the framework calls this pause, if that differs from call_id.
+    framework_ref: str = ""
+
+
+class InterruptDraft(Frozen):
+    """A pause as an adapter reports it; the desk makes an Interrupt of it."""
+
+    call: ToolCall
+    kind: InterruptKind = InterruptKind.APPROVAL
+    #: AG-UI's word: tool_call, input_required, confirmation or ``<framework>:<name>``.
+    reason: str = "tool_call"
+    message: str = ""
+    response_schema: dict[str, Any] | None = None
+    #: The verdicts this framework can take for this pause.
+    verdicts: tuple[Verdict, ...] = (
+        Verdict.APPROVE,
+        Verdict.DENY,
+        Verdict.CANCEL_RUN,
+    )
+
+
+class Answer(Frozen):
+    """A decision on its way into the run. The guard, not this, is the authority."""
+
+    interrupt_id: UUID
+    call: ToolCall
+    verdict: Verdict
+    #: What the model is to be told when the call does not run.
+    text: str = ""
+    arguments: dict[str, Any] | None = None
+    answer: Any = None
+    output: Any = None
