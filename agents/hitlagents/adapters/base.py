@@ -178,10 +178,12 @@ class AgentSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class Gating:
-    """Which of an agent's tools must pause, from the registry and the policies of now."""
+    """Which of an agent's tools run without asking, by the policies of now.
 
-    held: frozenset[str]
-    #: Tools nobody registered pause too.
+    Everything else pauses, also a tool that nobody registered.
+    """
+
+    allowed: frozenset[str]
 
     def holds(self, tool: str) -> bool:
-        return tool in self.held
+        return tool not in self.allowed
