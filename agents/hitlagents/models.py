@@ -1,0 +1,106 @@
+"""Conversations with hosted agents: what was said, and where an agent goes on from."""
+
+from __future__ import annotations
+
+import uuid
+
+from django.conf import settings
+from django.db import models
+from django.utils import timezone
+
+from approvals.models import Run
+
+
+class Thread(models.Model):
+    """A conversation of one person with one agent. Its id is AG-UI's ``threadId``."""
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    agent = models.CharField(max_length=200)
+    owner = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="threads"
+    )
+    title = models.CharField(max_length=200, blank=True)
+    created = models.DateTimeField(default=timezone.now)
+    updated = models.DateTimeField(auto_now=True)
+
+    class Meta:
+        ordering = ["-updated", "-id"]
+        indexes = [models.Index(fields=["owner", "agent", "-updated"])]
+
+    def __str__(self) -> str:
+        return self.title or f"{self.agent} {str(self.id)[:8]}"
+
+
+class Checkpoint(models.Model):
+    """An agent's own state at the last pause or end of a run. Never leaves the server.
+
+    A failed attempt leaves the row as it was, so that a retry starts where it began.
+    """
+
+    run = models.OneToOneField(
+        Run, primary_key=True, on_delete=models.CASCADE, related_name="checkpoint"
+    )
+    framework = models.CharField(max_length=50)
+    framework_version = models.CharField(max_length=50)
+    schema = models.PositiveIntegerField(help_text="Version of the adapter's layout.")
+    attempt = models.PositiveIntegerField()
+    state = models.TextField(help_text="JSON, private to the adapter.")
+    created = models.DateTimeField(default=timezone.now)
+
+    def __str__(self) -> str:
+        return f"{self.framework} {self.framework_version}, attempt {self.attempt}"
+
+
+class RunInput(models.Model):
+    """What started a hosted run: a message on a thread, after the run before it."""
+
+    run = models.OneToOneField(
+        Run, primary_key=True, on_delete=models.CASCADE, related_name="input"
+    )
+    thread = models.ForeignKey(Thread, on_delete=models.CASCADE, related_name="inputs")
+    message = models.TextField()
+    #: The run whose checkpoint this one starts from.
+    after = models.ForeignKey(
+        Run, null=True, on_delete=models.SET_NULL, related_name="followed_by"
+    )
+
+    def __str__(self) -> str:
+        return self.message[:50]
+
+
+class QueuedMessage(models.Model):
+    """A message sent while a run of the thread was under way; it starts the next run."""
+
+    thread = models.ForeignKey(Thread, on_delete=models.CASCADE, related_name="queued")
+    text = models.TextField()
+    created = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        ordering = ["created", "pk"]
+
+    def __str__(self) -> str:
+        return self.text[:50]
+
+
+class RunEvent(models.Model):
+    """One AG-UI event of a run, in order: the source of every replay and every page.
+
+    Text deltas are stored in pieces of some 200 ms; ``seq`` counts what was sent live,
+    so a piece that gathers several deltas carries the number of the last.
+    """
+
+    run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="events")
+    seq = models.PositiveIntegerField()
+    attempt = models.PositiveIntegerField()
+    type = models.CharField(max_length=50, help_text="AG-UI's name of the event.")
+    payload = models.TextField(help_text="The event's other members, JSON.")
+    created = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        ordering = ["run", "seq"]
+        constraints = [
+            models.UniqueConstraint(fields=["run", "seq"], name="one_event_per_seq"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.seq} {self.type}"

@@ -1,0 +1,473 @@
+"""The rows of the desk. Statuses are written by ``approvals.services`` and nowhere else."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any, ClassVar, Never
+
+from django.conf import settings
+from django.contrib.auth.models import Group
+from django.core.exceptions import ValidationError
+from django.core.validators import MaxValueValidator, MinValueValidator
+from django.db import models
+from django.db.models import Q
+from django.utils import timezone
+
+from approvals import canonical
+from approvals.states import (
+    RUN_ENDED,
+    Delivery,
+    ExecutionStatus,
+    Gate,
+    InterruptKind,
+    InterruptStatus,
+    NoteRule,
+    OnDeadline,
+    Risk,
+    RunStatus,
+    Source,
+    Verdict,
+)
+
+SHORT = 200
+
+
+def _digest_field(**options: Any) -> models.CharField[str, str]:
+    return models.CharField(max_length=64, editable=False, **options)
+
+
+class Tool(models.Model):
+    """What is known of one tool of one agent; kept in step with the code at start."""
+
+    agent = models.CharField(max_length=SHORT)
+    name = models.CharField(max_length=SHORT)
+    description = models.TextField(blank=True)
+    schema = models.TextField(help_text="JSON Schema of the arguments, canonical.")
+    schema_digest = _digest_field()
+    risk = models.CharField(max_length=10, choices=Risk, default=Risk.MEDIUM)
+    read_only = models.BooleanField(default=False)
+    secrets = models.JSONField(default=list, blank=True)
+    title = models.CharField(max_length=SHORT, blank=True)
+    approve_label = models.CharField(max_length=SHORT, blank=True)
+    consequence = models.TextField(blank=True)
+
+    class Meta:
+        ordering = ["agent", "name"]
+        constraints = [
+            models.UniqueConstraint(fields=["agent", "name"], name="one_tool_per_name"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.agent}: {self.name}"
+
+
+class Policy(models.Model):
+    """A rule. They are asked in order, the first match wins, and no match means held."""
+
+    position = models.PositiveIntegerField(
+        default=100, help_text="Lower is asked first."
+    )
+    name = models.CharField(max_length=SHORT, unique=True)
+    enabled = models.BooleanField(default=True)
+    agent_pattern = models.CharField(
+        max_length=SHORT, default="*", help_text="Agent, with * and ? as wildcards."
+    )
+    tool_pattern = models.CharField(
+        max_length=SHORT, default="*", help_text="Tool, with * and ? as wildcards."
+    )
+    gate = models.CharField(max_length=10, choices=Gate, default=Gate.HOLD)
+    groups = models.ManyToManyField(
+        Group,
+        blank=True,
+        related_name="policies",
+        help_text="Who decides. Empty: the group Reviewers.",
+    )
+    approvals_required = models.PositiveSmallIntegerField(
+        default=1, validators=[MinValueValidator(1), MaxValueValidator(20)]
+    )
+    requester_may_decide = models.BooleanField(default=False)
+    note_rule = models.CharField(
+        max_length=10, choices=NoteRule, default=NoteRule.OPTIONAL
+    )
+    deadline_seconds = models.PositiveIntegerField(
+        null=True, blank=True, validators=[MinValueValidator(1)]
+    )
+    on_deadline = models.CharField(
+        max_length=10, choices=OnDeadline, default=OnDeadline.DENY
+    )
+    undo_seconds = models.PositiveSmallIntegerField(
+        default=0, validators=[MaxValueValidator(30)]
+    )
+
+    class Meta:
+        ordering = ["position", "pk"]
+        verbose_name_plural = "policies"
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(approvals_required__gte=1),
+                name="policy_needs_one_approval",
+            ),
+            models.CheckConstraint(
+                condition=Q(gate__in=Gate.values), name="policy_gate_is_known"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+    def clean(self) -> None:
+        if self.gate == Gate.REFUSE and self.deadline_seconds:
+            raise ValidationError(
+                {"deadline_seconds": "A refused call waits for nobody."}
+            )
+
+
+class RunQuerySet(models.QuerySet["Run"]):
+    def active(self) -> RunQuerySet:
+        return self.exclude(status__in=RUN_ENDED)
+
+
+class Run(models.Model):
+    """One piece of work of one agent, from its message to its end, over all its pauses."""
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    source = models.CharField(max_length=10, choices=Source, default=Source.HOSTED)
+    agent = models.CharField(max_length=SHORT)
+    framework = models.CharField(max_length=SHORT, blank=True)
+    thread = models.UUIDField(db_index=True)
+    requester = models.ForeignKey(
+        settings.AUTH_USER_MODEL,
+        null=True,
+        on_delete=models.SET_NULL,
+        related_name="requested_runs",
+    )
+    on_behalf_of = models.CharField(max_length=SHORT, blank=True)
+    title = models.CharField(max_length=SHORT, blank=True)
+    status = models.CharField(
+        max_length=10, choices=RunStatus, default=RunStatus.QUEUED, editable=False
+    )
+    #: Fencing token: every write of a worker carries it, and an older one is refused.
+    attempt = models.PositiveIntegerField(default=0, editable=False)
+    #: The attempt whose state was saved last; what later ones ran, no state knows.
+    saved_attempt = models.PositiveIntegerField(default=0, editable=False)
+    lease_owner = models.CharField(max_length=SHORT, blank=True, editable=False)
+    lease_until = models.DateTimeField(null=True, editable=False)
+    #: A queued run is not taken before this moment (undo time of its decisions).
+    due_at = models.DateTimeField(default=timezone.now, editable=False)
+    error = models.TextField(blank=True, editable=False)
+    retryable = models.BooleanField(default=False, editable=False)
+    created = models.DateTimeField(default=timezone.now, editable=False)
+    updated = models.DateTimeField(auto_now=True)
+    ended_at = models.DateTimeField(null=True, editable=False)
+
+    objects = RunQuerySet.as_manager()
+
+    class Meta:
+        ordering = ["-created", "-id"]
+        permissions = [("cancel_run", "Can cancel a run")]
+        indexes = [
+            models.Index(fields=["-created", "-id"], name="run_newest"),
+            models.Index(
+                fields=["due_at"],
+                name="run_queued",
+                condition=Q(status=RunStatus.QUEUED),
+            ),
+            models.Index(
+                fields=["lease_until"],
+                name="run_leased",
+                condition=Q(status=RunStatus.RUNNING),
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.agent} {str(self.id)[:8]}"
+
+    @property
+    def short_id(self) -> str:
+        return str(self.id)[:8]
+
+    @property
+    def ended(self) -> bool:
+        return self.status in RUN_ENDED
+
+
+class InterruptQuerySet(models.QuerySet["Interrupt"]):
+    def open(self) -> InterruptQuerySet:
+        return self.filter(status=InterruptStatus.OPEN)
+
+    def decided(self) -> InterruptQuerySet:
+        return self.exclude(status=InterruptStatus.OPEN)
+
+
+class Interrupt(models.Model):
+    """One tool call (or question) that waits for a person. What it shows never changes."""
+
+    id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
+    run = models.ForeignKey(Run, on_delete=models.PROTECT, related_name="interrupts")
+    turn = models.PositiveIntegerField()
+    call_id = models.CharField(max_length=SHORT)
+    framework_ref = models.CharField(max_length=SHORT, blank=True)
+    kind = models.CharField(max_length=10, choices=InterruptKind)
+    reason = models.CharField(max_length=SHORT)
+    message = models.TextField(blank=True)
+    title = models.CharField(max_length=SHORT)
+    tool = models.CharField(max_length=SHORT)
+    arguments = models.TextField(help_text="Canonical JSON, as the model proposed them.")
+    salt = models.CharField(max_length=64, editable=False)
+    arguments_digest = _digest_field()
+    tool_schema = models.TextField(blank=True)
+    schema_digest = _digest_field(blank=True)
+    response_schema = models.TextField(blank=True)
+    verdicts = models.JSONField(default=list)
+    risk = models.CharField(max_length=10, choices=Risk, default=Risk.MEDIUM)
+    consequence = models.TextField(blank=True)
+    approve_label = models.CharField(max_length=SHORT, blank=True)
+    secrets = models.JSONField(default=list)
+    #: The ruling as it was when the call was asked (policies.Ruling as JSON).
+    policy = models.JSONField(default=dict)
+    review_groups = models.ManyToManyField(Group, related_name="interrupts")
+    status = models.CharField(
+        max_length=10,
+        choices=InterruptStatus,
+        default=InterruptStatus.OPEN,
+        editable=False,
+    )
+    expires_at = models.DateTimeField(null=True)
+    created = models.DateTimeField(default=timezone.now)
+    decided_at = models.DateTimeField(null=True, editable=False)
+
+    objects = InterruptQuerySet.as_manager()
+
+    class Meta:
+        ordering = ["created", "id"]
+        permissions = [
+            ("decide_interrupt", "Can decide requests of own review groups"),
+            ("view_all_interrupts", "Can see every request and run"),
+        ]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["run", "turn", "call_id"], name="one_interrupt_per_call"
+            ),
+        ]
+        indexes = [
+            models.Index(
+                fields=["created", "id"],
+                name="interrupt_open",
+                condition=Q(status=InterruptStatus.OPEN),
+            ),
+            models.Index(
+                fields=["expires_at"],
+                name="interrupt_expiring",
+                condition=Q(status=InterruptStatus.OPEN, expires_at__isnull=False),
+            ),
+            models.Index(
+                fields=["status", "-decided_at", "-id"], name="interrupt_decided"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.title
+
+    @property
+    def is_open(self) -> bool:
+        return self.status == InterruptStatus.OPEN
+
+    @property
+    def decision(self) -> Decision | None:
+        """The decision that stands, if there is one. Uses prefetched ``decisions``."""
+        for decision in self.decisions.all():
+            if decision.undone_at is None:
+                return decision
+        return None
+
+    def digest_of(self, arguments: str) -> str:
+        """Keyed digest of canonical arguments text under this interrupt's salt."""
+        return canonical.keyed_digest(self.salt, "sayso.arguments.v1", arguments)
+
+
+class Vote(models.Model):
+    """One person's verdict. It counts for exactly one effective-arguments digest."""
+
+    interrupt = models.ForeignKey(
+        Interrupt, on_delete=models.PROTECT, related_name="votes"
+    )
+    voter = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="votes"
+    )
+    verdict = models.CharField(max_length=20, choices=Verdict)
+    effective_digest = _digest_field()
+    shown_digest = _digest_field()
+    note = models.TextField(blank=True)
+    created = models.DateTimeField(default=timezone.now)
+    void_at = models.DateTimeField(null=True)
+
+    class Meta:
+        ordering = ["created", "pk"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["interrupt", "voter"],
+                condition=Q(void_at__isnull=True),
+                name="one_vote_per_person",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.voter}: {self.verdict}"
+
+
+class Decision(models.Model):
+    """What was decided. Never updated, but for ``undone_at`` and how it was delivered."""
+
+    interrupt = models.ForeignKey(
+        Interrupt, on_delete=models.PROTECT, related_name="decisions"
+    )
+    verdict = models.CharField(max_length=20, choices=Verdict)
+    arguments = models.TextField(
+        null=True, help_text="Edited arguments, canonical JSON; null: as proposed."
+    )
+    answer = models.TextField(null=True, help_text="Canonical JSON.")
+    output = models.TextField(null=True, help_text="Canonical JSON.")
+    note = models.TextField(blank=True)
+    reviewer = models.ForeignKey(
+        settings.AUTH_USER_MODEL,
+        null=True,
+        on_delete=models.PROTECT,
+        related_name="decisions",
+        help_text="Empty: the system, see channel.",
+    )
+    #: Where it was said: inbox, chat, api … or, without a reviewer, deadline, policy, intake.
+    channel = models.CharField(max_length=20)
+    shown_digest = _digest_field(blank=True)
+    effective_digest = _digest_field()
+    dwell_ms = models.PositiveIntegerField(null=True)
+    created = models.DateTimeField(default=timezone.now)
+    dispatch_at = models.DateTimeField(default=timezone.now)
+    undone_at = models.DateTimeField(null=True)
+    delivery = models.CharField(
+        max_length=10, choices=Delivery, default=Delivery.PENDING
+    )
+
+    class Meta:
+        ordering = ["created", "pk"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["interrupt"],
+                condition=Q(undone_at__isnull=True),
+                name="one_standing_decision",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.verdict} by {self.by}"
+
+    @property
+    def by(self) -> str:
+        """Who decided, in words."""
+        if self.reviewer is not None:
+            return self.reviewer.get_full_name() or self.reviewer.get_username()
+        return SYSTEM_ACTORS.get(self.channel, "the system")
+
+
+SYSTEM_ACTORS = {
+    "deadline": "the deadline",
+    "policy": "the policy",
+    "intake": "the intake check",
+}
+
+
+class ToolExecution(models.Model):
+    """The ledger: every tool body that was entered, gated or not, and what came of it."""
+
+    run = models.ForeignKey(Run, on_delete=models.PROTECT, related_name="executions")
+    turn = models.PositiveIntegerField()
+    call_id = models.CharField(max_length=SHORT)
+    tool = models.CharField(max_length=SHORT)
+    interrupt = models.ForeignKey(
+        Interrupt, null=True, on_delete=models.PROTECT, related_name="executions"
+    )
+    read_only = models.BooleanField(default=False)
+    arguments = models.TextField(help_text="Canonical JSON, as executed.")
+    salt = models.CharField(max_length=64, editable=False)
+    arguments_digest = _digest_field()
+    status = models.CharField(
+        max_length=10, choices=ExecutionStatus, default=ExecutionStatus.INFLIGHT
+    )
+    attempt = models.PositiveIntegerField()
+    owner = models.CharField(max_length=SHORT)
+    result = models.TextField(blank=True, help_text="What the model is told.")
+    started = models.DateTimeField(default=timezone.now)
+    ended_at = models.DateTimeField(null=True)
+
+    class Meta:
+        ordering = ["started", "pk"]
+        permissions = [("settle_toolexecution", "Can settle an unknown outcome")]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["run", "turn", "call_id"], name="one_execution_per_call"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.tool} ({self.status})"
+
+
+class AuditQuerySet(models.QuerySet["AuditEntry"]):
+    def update(self, **kwargs: Any) -> Never:
+        raise TypeError("Audit entries are append-only.")
+
+    def delete(self) -> Never:
+        raise TypeError("Audit entries are append-only.")
+
+
+class AuditEntry(models.Model):
+    """One link of the chain. ``approvals.audit`` appends; nothing changes or deletes."""
+
+    number = models.PositiveBigIntegerField(primary_key=True)
+    time = models.DateTimeField()
+    action = models.CharField(max_length=50)
+    actor = models.CharField(max_length=SHORT)
+    run = models.UUIDField(null=True)
+    interrupt = models.UUIDField(null=True)
+    payload = models.TextField(null=True, help_text="Canonical JSON; null once erased.")
+    salt = models.CharField(max_length=64, null=True)
+    payload_mac = _digest_field()
+    previous = _digest_field()
+    hash = _digest_field()
+
+    objects = AuditQuerySet.as_manager()
+
+    class Meta:
+        ordering = ["-number"]
+        verbose_name_plural = "audit entries"
+        indexes = [
+            models.Index(fields=["run", "number"], name="audit_run"),
+            models.Index(fields=["interrupt", "number"], name="audit_interrupt"),
+            models.Index(fields=["action", "-number"], name="audit_action"),
+            models.Index(fields=["actor", "-number"], name="audit_actor"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.number} {self.action}"
+
+    def save(self, *args: Any, **kwargs: Any) -> Never:
+        raise TypeError("Audit entries are append-only.")
+
+    def delete(self, *args: Any, **kwargs: Any) -> Never:
+        raise TypeError("Audit entries are append-only.")
+
+
+class AuditHead(models.Model):
+    """Number and hash of the newest entry. One row; its lock orders all appends."""
+
+    ONLY: ClassVar[int] = 1
+
+    number = models.PositiveBigIntegerField(default=0)
+    hash = _digest_field()
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(condition=Q(id=1), name="one_audit_head"),
+        ]
+
+    def __str__(self) -> str:
+        return f"head {self.number}"

@@ -1,0 +1,116 @@
+"""Who sees what, and who may do what. Every page, socket and service asks here.
+
+Four permissions, given to groups: ``view_interrupt`` (see what one's review groups get),
+``decide_interrupt`` (decide it), ``cancel_run``, ``view_auditentry``; beside them
+``view_all_interrupts`` for watchers and auditors. What one may not see does not exist.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from django.contrib.auth.models import AnonymousUser, Group
+from django.db.models import Q
+
+from approvals.models import AuditEntry, Interrupt, InterruptQuerySet, Run, RunQuerySet
+
+if TYPE_CHECKING:
+    from django.contrib.auth.models import User
+    from django.db.models import QuerySet
+
+    type Person = User | AnonymousUser
+
+
+def sees_everything(user: Person) -> bool:
+    return user.is_active and user.has_perm("approvals.view_all_interrupts")
+
+
+def sees_inbox(user: Person) -> bool:
+    return sees_everything(user) or (
+        user.is_active and user.has_perm("approvals.view_interrupt")
+    )
+
+
+def visible_interrupts(user: Person) -> InterruptQuerySet:
+    """The requests that exist for this person in the inbox."""
+    if sees_everything(user):
+        return Interrupt.objects.all()
+    if not sees_inbox(user):
+        return Interrupt.objects.none()
+    mine = Interrupt.review_groups.through.objects.filter(
+        group__in=user.groups.values("pk")
+    )
+    return Interrupt.objects.filter(pk__in=mine.values("interrupt_id"))
+
+
+def visible_runs(user: Person) -> RunQuerySet:
+    """Runs one asked for, and runs that hold a request one may see."""
+    if sees_everything(user):
+        return Run.objects.all()
+    if not user.is_authenticated or not user.is_active:
+        return Run.objects.none()
+    shown = visible_interrupts(user).values("run_id")
+    return Run.objects.filter(Q(requester=user) | Q(pk__in=shown))
+
+
+def may_decide(user: Person, interrupt: Interrupt) -> bool:
+    """Has the permission and sits in one of the request's groups (superusers sit in all)."""
+    if not user.is_active or not user.has_perm("approvals.decide_interrupt"):
+        return False
+    if user.is_superuser:
+        return True
+    return in_groups(user, [group.pk for group in interrupt.review_groups.all()])
+
+
+def in_groups(user: Person, groups: Iterable[Any]) -> bool:
+    return user.groups.filter(pk__in=list(groups)).exists()
+
+
+def may_cancel(user: Person, run: Run) -> bool:
+    """Reviewers with the permission who see the run, and whoever asked for it."""
+    if not user.is_active or not user.is_authenticated:
+        return False
+    if run.requester_id == user.pk:
+        return True
+    return (
+        user.has_perm("approvals.cancel_run")
+        and visible_runs(user).filter(pk=run.pk).exists()
+    )
+
+
+def may_settle(user: Person, run: Run) -> bool:
+    return (
+        user.is_active
+        and user.has_perm("approvals.settle_toolexecution")
+        and visible_runs(user).filter(pk=run.pk).exists()
+    )
+
+
+def may_retry(user: Person, run: Run) -> bool:
+    return may_cancel(user, run)
+
+
+def may_audit(user: Person) -> bool:
+    return user.is_active and user.has_perm("approvals.view_auditentry")
+
+
+def visible_audit(user: Person) -> QuerySet[AuditEntry]:
+    return AuditEntry.objects.all() if may_audit(user) else AuditEntry.objects.none()
+
+
+def scopes(user: Person) -> frozenset[str]:
+    """The live scopes whose changes concern this person (see ``approvals.live``)."""
+    if not user.is_authenticated:
+        return frozenset()
+    found = {f"user.{user.pk}"}
+    if sees_everything(user):
+        found.add("all")
+    elif sees_inbox(user):
+        found |= {f"group.{pk}" for pk in user.groups.values_list("pk", flat=True)}
+    return frozenset(found)
+
+
+def deciders(interrupt: Interrupt) -> list[Group]:
+    """The groups whose members may decide it, for "Waiting for Ops reviewers"."""
+    return list(interrupt.review_groups.all())

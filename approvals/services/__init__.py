@@ -1,0 +1,79 @@
+"""Everything that can happen. The only writer of a status, and the only door to it.
+
+Verbs are plain functions with keyword-only actors, each one transaction on one run.
+"""
+
+from __future__ import annotations
+
+from approvals.services.executions import (
+    Instead,
+    Permit,
+    begin_execution,
+    finish_execution,
+    settle_execution,
+    worker_is_gone,
+    worker_name,
+)
+from approvals.services.interrupts import (
+    Ballot,
+    ask_again,
+    decide,
+    expire_due,
+    open_interrupts,
+    redacted,
+    ruling_for,
+    shown_digest,
+    undo,
+)
+from approvals.services.runs import (
+    LEASE,
+    Claim,
+    cancel_run,
+    claim_run,
+    fail_run,
+    finish_run,
+    queue_run,
+    release_run,
+    renew_lease,
+    retry_run,
+    runs_to_wake,
+)
+from approvals.services.setup import make_group, prepare
+from approvals.services.tools import register_tools
+from approvals.services.work import Work, lock_leased, unit_of_work
+
+__all__ = [
+    "LEASE",
+    "Ballot",
+    "Claim",
+    "Instead",
+    "Permit",
+    "Work",
+    "ask_again",
+    "begin_execution",
+    "cancel_run",
+    "claim_run",
+    "decide",
+    "expire_due",
+    "fail_run",
+    "finish_execution",
+    "finish_run",
+    "lock_leased",
+    "make_group",
+    "open_interrupts",
+    "prepare",
+    "queue_run",
+    "redacted",
+    "register_tools",
+    "release_run",
+    "renew_lease",
+    "retry_run",
+    "ruling_for",
+    "runs_to_wake",
+    "settle_execution",
+    "shown_digest",
+    "undo",
+    "unit_of_work",
+    "worker_is_gone",
+    "worker_name",
+]

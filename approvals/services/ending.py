@@ -1,0 +1,76 @@
+"""How runs stop, shared by the verbs that can stop one."""
+
+from __future__ import annotations
+
+from approvals.models import Interrupt, Run, ToolExecution
+from approvals.services.work import WORKER, Work
+from approvals.states import (
+    Delivery,
+    ExecutionStatus,
+    InterruptStatus,
+    RunStatus,
+)
+
+
+def end_run(
+    work: Work, run: Run, status: RunStatus, action: str, actor: str, **payload: object
+) -> None:
+    """Set one of the end states and free the lease."""
+    run.status = status
+    run.ended_at = work.now
+    run.lease_owner, run.lease_until = "", None
+    run.save(
+        update_fields=["status", "ended_at", "lease_owner", "lease_until", "updated"]
+    )
+    work.record(action, actor=actor, run=run, **payload)
+    work.tell_run(run)
+
+
+def end_cancelled(work: Work, run: Run, actor: str, note: str) -> None:
+    """Cancel a locked run: what is still open in it is withdrawn."""
+    for interrupt in run.interrupts.open():
+        close_interrupt(work, interrupt, InterruptStatus.CANCELLED)
+        work.record("interrupt.withdrawn", actor=actor, run=run, interrupt=interrupt)
+    end_run(work, run, RunStatus.CANCELLED, "run.cancelled", actor, note=note)
+
+
+def close_interrupt(work: Work, interrupt: Interrupt, status: InterruptStatus) -> None:
+    interrupt.status = status
+    interrupt.decided_at = work.now
+    interrupt.save(update_fields=["status", "decided_at"])
+    work.tell_interrupt(interrupt)
+
+
+def set_delivery(interrupt: Interrupt, delivery: Delivery) -> None:
+    """Note how far the standing decision has come."""
+    decision = interrupt.decision
+    if decision is not None and decision.delivery != delivery:
+        decision.delivery = delivery
+        decision.save(update_fields=["delivery"])
+
+
+def put_in_doubt(work: Work, run: Run, executions: list[ToolExecution]) -> None:
+    """Stop a locked run: these calls were entered and nobody knows what came of them."""
+    for execution in executions:
+        execution.status = ExecutionStatus.IN_DOUBT
+        execution.save(update_fields=["status"])
+        if execution.interrupt is not None:
+            set_delivery(execution.interrupt, Delivery.IN_DOUBT)
+            work.tell_interrupt(execution.interrupt)
+        work.record(
+            "execution.in_doubt",
+            actor=WORKER,
+            run=run,
+            interrupt=execution.interrupt,
+            tool=execution.tool,
+            call_id=execution.call_id,
+            attempt=execution.attempt,
+            owner=execution.owner,
+        )
+    names = ", ".join(sorted({execution.tool for execution in executions}))
+    run.status = RunStatus.IN_DOUBT
+    run.error = f"The worker stopped while {names} ran. It may have taken effect."
+    run.lease_until = None
+    run.save(update_fields=["status", "error", "lease_until", "updated"])
+    work.record("run.in_doubt", actor=WORKER, run=run, why=run.error)
+    work.tell_run(run)

@@ -1,0 +1,438 @@
+"""The guard's side of the ledger: may this body be entered, and what came of it."""
+
+from __future__ import annotations
+
+import os
+import socket
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from approvals import canonical, permissions
+from approvals.exceptions import (
+    AskAgain,
+    ApprovalsError,
+    InvalidArguments,
+    InvalidDecision,
+    NotAllowed,
+    NotDecided,
+    NotFound,
+    OutcomeUnknown,
+    RunEnded,
+    WorkerMayLive,
+)
+from approvals.models import Decision, Interrupt, Run, Tool, ToolExecution
+from approvals.schemas import ToolCall
+from approvals.services.ending import put_in_doubt, set_delivery
+from approvals.services.interrupts import (
+    current_ruling,
+    refusal_text,
+    unsatisfied,
+)
+from approvals.services.tools import misfit
+from approvals.services.work import (
+    WORKER,
+    Work,
+    lock_leased,
+    lock_run,
+    name_of,
+    queue,
+    unit_of_work,
+)
+from approvals.states import (
+    Delivery,
+    ExecutionStatus,
+    Gate,
+    RunStatus,
+    Settlement,
+    Verdict,
+)
+
+if TYPE_CHECKING:
+    from django.contrib.auth.models import User
+
+
+@dataclass(frozen=True, kw_only=True)
+class Permit:
+    """The body may be entered, once, with exactly these arguments."""
+
+    execution_id: int
+    arguments: dict[str, Any]
+    #: What the reviewer answered beside approving, if anything.
+    answer: Any = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Instead:
+    """The body must not be entered; this is what the model is told."""
+
+    text: str
+
+
+def begin_execution(
+    run_id: UUID, *, attempt: int, call: ToolCall, owner: str
+) -> Permit | Instead:
+    """Decide at the tool body whether it may be entered, and claim it in the ledger.
+
+    The rows are the authority, not what the framework was told. Raises LostLease,
+    NotDecided (no decision allows the call), AskAgain (the approval no longer satisfies
+    the rules), OutcomeUnknown (an earlier attempt entered the body and never came back;
+    the run is then in_doubt), InvalidArguments (other arguments than were shown).
+    """
+    refusal: ApprovalsError | None = None
+    with unit_of_work() as work:
+        run = lock_leased(run_id, attempt)
+        entered = run.executions.filter(turn=call.turn, call_id=call.call_id)
+        execution = entered.select_related("interrupt").first()
+        if execution is not None and execution.status in (
+            ExecutionStatus.INFLIGHT,
+            ExecutionStatus.IN_DOUBT,
+        ):
+            put_in_doubt(work, run, [execution])
+            refusal = OutcomeUnknown()
+        elif execution is not None:
+            return Instead(text=execution.result)
+        else:
+            try:
+                return _enter(work, run, call, owner)
+            except (NotDecided, InvalidArguments) as error:
+                refusal = error
+                work.record(
+                    "execution.refused",
+                    actor=WORKER,
+                    run=run,
+                    tool=call.tool,
+                    call_id=call.call_id,
+                    why=str(error),
+                )
+    # Raised after the commit, so that what was found stays recorded.
+    raise refusal
+
+
+def _enter(work: Work, run: Run, call: ToolCall, owner: str) -> Permit | Instead:
+    interrupt = (
+        run.interrupts.filter(turn=call.turn, call_id=call.call_id)
+        .prefetch_related("decisions__reviewer", "review_groups")
+        .first()
+    )
+    if interrupt is None:
+        return _enter_ungated(work, run, call, owner)
+    interrupt.run = run
+    decision = interrupt.decision
+    if decision is None:
+        raise NotDecided(f"{call.tool} was asked and is not decided.")
+    if decision.verdict == Verdict.APPROVE:
+        return _enter_approved(work, run, call, owner, interrupt, decision)
+    set_delivery(interrupt, Delivery.APPLIED)
+    text = refusal_text(interrupt, decision) or _output(decision)
+    work.record(
+        "execution.replaced",
+        actor=WORKER,
+        run=run,
+        interrupt=interrupt,
+        tool=call.tool,
+        verdict=decision.verdict,
+    )
+    return Instead(text=text)
+
+
+def _output(decision: Decision) -> str:
+    value = canonical.loads(decision.output or decision.answer or '""')
+    return value if isinstance(value, str) else canonical.dumps(value)
+
+
+def _enter_approved(
+    work: Work,
+    run: Run,
+    call: ToolCall,
+    owner: str,
+    interrupt: Interrupt,
+    decision: Decision,
+) -> Permit:
+    proposed = interrupt.digest_of(canonical.dumps(canonical.loads(call.arguments)))
+    if call.tool != interrupt.tool or proposed != interrupt.arguments_digest:
+        raise InvalidArguments(
+            f"{call.tool} was called with other arguments than were approved."
+        )
+    if unsatisfied(interrupt):
+        raise AskAgain(str(interrupt.pk))
+    arguments = decision.arguments or interrupt.arguments
+    if interrupt.digest_of(arguments) != decision.effective_digest:
+        raise InvalidArguments("The decision does not fit its own arguments.")
+    problem = misfit(
+        interrupt.tool_schema, arguments, closed=decision.arguments is not None
+    )
+    if problem:
+        raise InvalidArguments(problem)
+    set_delivery(interrupt, Delivery.APPLIED)
+    return _claim(work, run, call, owner, arguments, interrupt, decision)
+
+
+def _enter_ungated(
+    work: Work, run: Run, call: ToolCall, owner: str
+) -> Permit | Instead:
+    ruling = current_ruling(run.agent, call.tool)
+    if ruling.gate == Gate.HOLD:
+        raise NotDecided(f"{call.tool} needs a decision and was not asked.")
+    if ruling.gate == Gate.REFUSE:
+        work.record(
+            "execution.replaced", actor=WORKER, run=run, tool=call.tool, by=ruling.policy
+        )
+        return Instead(
+            text=f"Not executed: the policy “{ruling.policy}” refuses this call."
+        )
+    try:
+        arguments = canonical.dumps(canonical.loads(call.arguments or "{}"))
+    except InvalidArguments as error:
+        return Instead(text=f"Not executed: {error}")
+    tool = Tool.objects.get(agent=run.agent, name=call.tool)
+    problem = misfit(tool.schema, arguments)
+    if problem:
+        return Instead(text=f"Not executed: {problem}")
+    earlier = _ran_before(run, call, arguments, read_only=tool.read_only)
+    if earlier is not None:
+        _adopt(work, run, call, earlier)
+        return Instead(text=earlier.result)
+    return _claim(
+        work, run, call, owner, arguments, None, None, read_only=tool.read_only
+    )
+
+
+def _ran_before(
+    run: Run, call: ToolCall, arguments: str, *, read_only: bool
+) -> ToolExecution | None:
+    """The same ungated call of an attempt whose state was never saved.
+
+    When a model turn is run again after a crash or a failure, the framework gives its
+    calls new ids. Without this, a call that took effect would take effect again.
+    """
+    if read_only:
+        return None
+    return run.executions.filter(
+        interrupt=None,
+        status=ExecutionStatus.DONE,
+        tool=call.tool,
+        arguments=arguments,
+        attempt__gt=run.saved_attempt,
+        attempt__lt=run.attempt,
+    ).first()
+
+
+def _adopt(work: Work, run: Run, call: ToolCall, earlier: ToolExecution) -> None:
+    was = earlier.call_id
+    earlier.turn, earlier.call_id, earlier.attempt = call.turn, call.call_id, run.attempt
+    earlier.save(update_fields=["turn", "call_id", "attempt"])
+    work.record(
+        "execution.replaced",
+        actor=WORKER,
+        run=run,
+        tool=call.tool,
+        call_id=call.call_id,
+        ran_as=was,
+    )
+
+
+def _claim(
+    work: Work,
+    run: Run,
+    call: ToolCall,
+    owner: str,
+    arguments: str,
+    interrupt: Interrupt | None,
+    decision: Decision | None,
+    *,
+    read_only: bool = False,
+) -> Permit:
+    salt = interrupt.salt if interrupt else canonical.new_salt()
+    digest = canonical.keyed_digest(salt, "sayso.arguments.v1", arguments)
+    execution = ToolExecution.objects.create(
+        run=run,
+        turn=call.turn,
+        call_id=call.call_id,
+        tool=call.tool,
+        interrupt=interrupt,
+        read_only=read_only,
+        arguments=arguments,
+        salt=salt,
+        arguments_digest=digest,
+        attempt=run.attempt,
+        owner=owner,
+        started=work.now,
+    )
+    work.record(
+        "execution.started",
+        actor=WORKER,
+        run=run,
+        interrupt=interrupt,
+        tool=call.tool,
+        call_id=call.call_id,
+        attempt=run.attempt,
+        owner=owner,
+        arguments_digest=digest,
+    )
+    if interrupt is not None:
+        work.tell_interrupt(interrupt)
+    answer = decision.answer if decision else None
+    return Permit(
+        execution_id=execution.pk,
+        arguments=canonical.loads(arguments),
+        answer=None if answer is None else canonical.loads(answer),
+    )
+
+
+def finish_execution(execution_id: int, *, result: str, failed: bool = False) -> None:
+    """Store what a body gave. Kept also when the run was taken away meanwhile.
+
+    A body that came back is a fact: only a row a person has already settled is left as
+    it is.
+    """
+    with unit_of_work() as work:
+        run_id = ToolExecution.objects.values_list("run_id", flat=True).get(
+            pk=execution_id
+        )
+        run = lock_run(run_id)
+        execution = ToolExecution.objects.select_related("interrupt").get(
+            pk=execution_id
+        )
+        if execution.status not in (
+            ExecutionStatus.INFLIGHT,
+            ExecutionStatus.IN_DOUBT,
+        ):
+            return
+        was_in_doubt = execution.status == ExecutionStatus.IN_DOUBT
+        execution.status = ExecutionStatus.FAILED if failed else ExecutionStatus.DONE
+        execution.result = result
+        execution.ended_at = work.now
+        execution.save(update_fields=["status", "result", "ended_at"])
+        work.record(
+            "execution.failed" if failed else "execution.done",
+            actor=WORKER,
+            run=run,
+            interrupt=execution.interrupt,
+            tool=execution.tool,
+            call_id=execution.call_id,
+            attempt=execution.attempt,
+            result_digest=canonical.keyed_digest(
+                execution.salt, "sayso.result.v1", result
+            ),
+        )
+        if execution.interrupt is not None:
+            set_delivery(execution.interrupt, Delivery.APPLIED)
+            work.tell_interrupt(execution.interrupt)
+        work.tell_run(run)
+        if was_in_doubt:
+            _go_on(work, run)
+
+
+def settle_execution(
+    execution_id: int,
+    *,
+    settlement: Settlement,
+    actor: User,
+    note: str,
+    result: str = "",
+) -> Run:
+    """A person says what became of a call whose outcome was unknown; the run goes on.
+
+    ``ran``: the model is told ``result``, or that a person confirmed it. ``did_not_run``:
+    the model is told so. ``run_again``: the body will be entered anew; refused with
+    WorkerMayLive while the worker that entered it may still be at it.
+    """
+    with unit_of_work() as work:
+        execution = (
+            ToolExecution.objects.filter(pk=execution_id)
+            .select_related("interrupt")
+            .first()
+        )
+        if execution is None:
+            raise NotFound("There is no such tool call.")
+        if not permissions.visible_runs(actor).filter(pk=execution.run_id).exists():
+            raise NotFound("There is no such tool call.")
+        run = lock_run(execution.run_id)
+        execution.refresh_from_db(fields=["status", "owner"])
+        if not permissions.may_settle(actor, run):
+            raise NotAllowed("You may not settle this.")
+        if execution.status != ExecutionStatus.IN_DOUBT:
+            raise RunEnded("The outcome of this call is already known.")
+        if not note.strip():
+            raise InvalidDecision("Say how you found out.", field="note")
+        _settle(work, run, execution, settlement, result)
+        work.record(
+            "execution.settled",
+            actor=name_of(actor),
+            run=run,
+            interrupt=execution.interrupt,
+            tool=execution.tool,
+            call_id=execution.call_id,
+            settlement=settlement,
+            note=note,
+        )
+        if execution.interrupt is not None:
+            set_delivery(execution.interrupt, Delivery.APPLIED)
+            work.tell_interrupt(execution.interrupt)
+        _go_on(work, run)
+        return run
+
+
+def _settle(
+    work: Work,
+    run: Run,
+    execution: ToolExecution,
+    settlement: Settlement,
+    result: str,
+) -> None:
+    if settlement == Settlement.RUN_AGAIN:
+        if not worker_is_gone(execution.owner):
+            raise WorkerMayLive
+        execution.delete()
+        return
+    if settlement == Settlement.RAN:
+        execution.status = ExecutionStatus.DONE
+        told = "Executed. The result was lost; a person confirmed that it ran."
+        execution.result = result.strip() or told
+    else:
+        execution.status = ExecutionStatus.FAILED
+        execution.result = "Not executed: a person confirmed that it did not run."
+    execution.ended_at = work.now
+    execution.save(update_fields=["status", "result", "ended_at"])
+
+
+def _go_on(work: Work, run: Run) -> None:
+    """Queue a run that was in doubt, once nothing in it is."""
+    doubtful = run.executions.filter(status=ExecutionStatus.IN_DOUBT)
+    if run.status == RunStatus.IN_DOUBT and not doubtful.exists():
+        queue(work, run, work.now)
+
+
+def worker_name() -> str:
+    """Who holds leases here: host, process, and when the process began."""
+    return f"{socket.gethostname()}:{os.getpid()}:{_process_start(os.getpid())}"
+
+
+def worker_is_gone(owner: str) -> bool:
+    """Whether that worker's process is known to have ended. Another host: not known."""
+    host, _, rest = owner.rpartition(":")[0].rpartition(":")
+    if host != socket.gethostname() or not rest.isdigit():
+        return False
+    return _process_start(int(rest)) != owner.rpartition(":")[2]
+
+
+def _process_start(pid: int) -> str:
+    """Start time of a process in clock ticks since boot; empty if there is none.
+
+    Linux keeps it as field 22 of /proc/<pid>/stat. Elsewhere a living process gives "0".
+    """
+    try:
+        with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as stat:
+            return stat.read().rpartition(")")[2].split()[19]
+    except FileNotFoundError:
+        pass
+    if os.path.exists("/proc/self/stat"):
+        return ""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return ""
+    except PermissionError:
+        return "0"
+    return "0"
