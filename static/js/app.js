@@ -1,0 +1,155 @@
+// What the server and htmx cannot do: shortcuts, dialogs, announcements, connection state, focus.
+// Everything is delegated from the document, so swapped fragments need no set-up.
+//
+// For other scripts (events on document):
+//   sayso:announce {text}        say it politely, at most once per 5 s, the newest wins
+//   sayso:live {v, op, id, …}    one message of the live socket; {op: "hello"} after every connect
+
+const own = document.getElementById('app-js').dataset;
+const {eventToHotkeyString, normalizeSequence} = await import(own.hotkey);
+import(own.relativeTime);
+
+const $ = (selector, from = document) => from.querySelector(selector);
+const $$ = (selector, from = document) => [...from.querySelectorAll(selector)];
+const emit = (name, detail = {}) => document.dispatchEvent(new CustomEvent(name, {detail}));
+
+// ── announcements ──────────────────────────────────────────────────────────
+let saidAt = -5000, sayLater = 0;
+export function announce(text) {
+  clearTimeout(sayLater);
+  sayLater = setTimeout(() => {
+    $('#announcer').textContent = text;
+    saidAt = performance.now();
+  }, Math.max(0, 5000 - (performance.now() - saidAt)));
+}
+document.addEventListener('sayso:announce', (event) => announce(event.detail.text));
+
+// ── shortcuts: data-hotkey on real buttons, links and fields ───────────────
+const keysOn = () => localStorage.getItem('keys') !== 'off';
+const typing = (element) => element.isContentEditable
+  || element.matches('select, textarea, input:not([type=checkbox], [type=radio], [type=submit], [type=button])');
+let path = [], forget = 0;
+
+document.addEventListener('keydown', (event) => {
+  if (event.defaultPrevented || !(event.target instanceof HTMLElement)) return;
+  if (['Shift', 'Control', 'Alt', 'Meta'].includes(event.key)) return;
+  const field = typing(event.target);
+  const modified = event.ctrlKey || event.metaKey;
+  if ((field && !modified) || (!keysOn() && !modified)) return;
+  const key = eventToHotkeyString(event);
+  const within = $('dialog:modal') ?? document;
+  const find = (sequence) => $$('[data-hotkey]', within).find((element) => !element.disabled
+    && (!field || element.dataset.hotkeyScope === event.target.id)
+    && element.dataset.hotkey.split(',').some((one) => normalizeSequence(one) === sequence));
+  const found = find([...path, key].join(' ')) ?? find(key);
+  clearTimeout(forget);
+  path = found ? [] : [key];
+  forget = setTimeout(() => { path = []; }, 1500);
+  if (!found) return;
+  event.preventDefault();
+  if (typing(found)) found.focus(); else found.click();
+});
+$$('#use-keys').forEach((box) => {
+  box.checked = keysOn();
+  box.addEventListener('change', () => localStorage.setItem('keys', box.checked ? 'on' : 'off'));
+});
+
+// ── clicks: dialogs, copying, moving through the list ──────────────────────
+const links = () => $$('.row-link');
+function step(by) {
+  const all = links();
+  const here = all.includes(document.activeElement)
+    ? all.indexOf(document.activeElement)
+    : all.findIndex((link) => link.hasAttribute('aria-current'));
+  all[Math.min(all.length - 1, Math.max(0, here + by))]?.focus();
+}
+
+document.addEventListener('click', (event) => {
+  const at = (selector) => event.target.closest(selector);
+  let element;
+  if ((element = at('[data-dialog]'))) {
+    const dialog = $(element.dataset.dialog);
+    if (dialog && !dialog.open) {
+      event.preventDefault();
+      dialog.showModal();
+    }
+  } else if ((element = at('[data-close]'))) {
+    element.closest('dialog').close();
+  } else if ((element = at('[data-copy]'))) {
+    navigator.clipboard.writeText($(element.dataset.copy)?.textContent ?? location.href)
+      .then(() => announce(own.copied), () => {});
+  } else if ((element = at('[data-step]'))) {
+    step(Number(element.dataset.step));
+  } else if ((element = at('[data-focus]'))) {
+    $(element.dataset.focus)?.focus();
+  }
+});
+
+// ── the connection: a dot and a word ───────────────────────────────────────
+let socketOpen = false, attempts = 0;
+function connection(state) {
+  $$('[data-conn]').forEach((element) => {
+    element.hidden = false;
+    element.dataset.state = state;
+    $('[data-conn-word]', element).textContent = $('#conn-words').dataset[state];
+  });
+}
+if ($('#live')) connection('reconnecting');
+document.addEventListener('htmx:ws:after:connection', () => {
+  socketOpen = true;
+  attempts = 0;
+  connection('live');
+});
+document.addEventListener('htmx:ws:close', (event) => {
+  if (event.detail.reason === 'removed') return;
+  socketOpen = false;
+  attempts += 1;
+  if ([4401, 4403].includes(event.detail.code)) connection('signedOut');
+  else connection(navigator.onLine && attempts < 4 ? 'reconnecting' : 'offline');
+});
+document.addEventListener('htmx:ws:before:message:incoming', (event) => {
+  let message;
+  try { message = JSON.parse(event.detail.message.data); } catch { return; }
+  event.detail.cancelled = true;
+  emit('sayso:live', message);
+});
+// No socket: ask slowly instead, as if the server had said hello.
+setInterval(() => {
+  if ($('#live') && !socketOpen && !document.hidden) emit('sayso:live', {op: 'hello', polled: true});
+}, 15000);
+
+// Fragments with data-live fetch themselves again: at most once a second, spread over the open pages.
+let due = 0, freshAt = 0;
+document.addEventListener('sayso:live', () => {
+  if (due) return;
+  const wait = Math.max(0, 1000 - (performance.now() - freshAt)) + Math.random() * 250;
+  due = setTimeout(() => {
+    due = 0;
+    freshAt = performance.now();
+    $$('[data-live]').forEach((element) => element.dispatchEvent(new CustomEvent('live')));
+  }, freshAt ? wait : Math.random() * 50);
+});
+
+// ── requests that went wrong ───────────────────────────────────────────────
+function problem(text) {
+  const note = $('#problem-words').content.firstElementChild.cloneNode(true);
+  $('[data-text]', note).textContent = text;
+  $('#problem').replaceChildren(note);
+}
+document.addEventListener('htmx:before:response', (event) => {
+  // A session that ended answers with the sign-in page: show it whole, never inside a card.
+  const {raw} = event.detail.ctx.response;
+  if (raw.redirected && new URL(raw.url).pathname === own.login) {
+    event.preventDefault();
+    location.assign(raw.url);
+  }
+});
+document.addEventListener('htmx:after:request', (event) => {
+  if (event.detail.ctx.response.status >= 500) problem(own.notSent);
+});
+document.addEventListener('htmx:error', (event) => {
+  if (event.detail.ctx && event.detail.ctx.request?.method !== 'GET') problem(own.notSent);
+});
+document.addEventListener('click', (event) => {
+  if (event.target.closest('#problem [data-dismiss]')) $('#problem').replaceChildren();
+});
