@@ -1,0 +1,538 @@
+"""How things that agents and people wrote are put on a page.
+
+Pure functions from text to safe HTML. Whatever comes from an agent is shown exactly,
+with nothing hidden: numbers keep every digit, characters that cannot be seen become
+visible marks, and words that are not what they look like are named in a warning.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import unicodedata
+from collections.abc import Iterable
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from datetime import timedelta
+from functools import lru_cache
+from typing import Any
+from typing import Literal
+from urllib.parse import urlsplit
+
+import nh3
+from django.utils.html import conditional_escape
+from django.utils.html import escape
+from django.utils.html import format_html
+from django.utils.html import format_html_join
+from django.utils.safestring import SafeString
+from django.utils.safestring import mark_safe
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
+from markdown_it import MarkdownIt
+from markdown_it.renderer import RendererHTML
+from markdown_it.token import Token
+
+LONG = 600
+"""Characters of one value shown before "Show all"."""
+
+# ── text: nothing hidden ─────────────────────────────────────────────────────
+
+# Candidates only; `_is_hidden` decides. Plain text of any script has none of them.
+_SUSPECT = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\xa0\xad\u034f\u061c\u115f\u1160\u1680\u17b4\u17b5\u180b-\u180f"
+    "\u2000-\u200f\u2028-\u202f\u205f-\u206f\u2800\u3000\u3164\ud800-\uf8ff\ufe00-\ufe0f"
+    "\ufeff\uffa0\ufff0-\ufffb\ufffe\uffff\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U0010ffff]"
+)
+# A letter drawn with nothing: no category of Unicode says so.
+_BLANK_LETTERS = frozenset("\u115f\u1160\u3164\uffa0\u2800")
+_EMOJI_JOINERS = frozenset("\u200d\ufe0e\ufe0f")
+
+
+def _is_hidden(text: str, at: int) -> bool:
+    char = text[at]
+    if char in _EMOJI_JOINERS and at:
+        # Between or behind pictures these are part of the picture.
+        before = text[at - 1]
+        return not (unicodedata.category(before) in {"So", "Sk"} or before == "\ufe0f")
+    if char in _BLANK_LETTERS:
+        return True
+    # A space that is not U+0020 looks like one and is not.
+    return unicodedata.category(char) in {"Cc", "Cf", "Cn", "Co", "Cs", "Mn", "Zl", "Zp", "Zs"}
+
+
+def hidden_characters(text: str) -> list[int]:
+    """Positions of the characters of `text` that a reader could not see."""
+    return [m.start() for m in _SUSPECT.finditer(text) if _is_hidden(text, m.start())]
+
+
+def _mark(char: str) -> str:
+    name = unicodedata.name(char, "control character").lower()
+    return f'<mark class="hid" title="{escape(name)}">⟦U+{ord(char):04X}⟧</mark>'
+
+
+_WORD = re.compile(r"[^\W\d_]+")
+_FOREIGN_LOOKALIKES = ("CYRILLIC", "ARMENIAN", "CHEROKEE", "COPTIC", "FULLWIDTH", "MATHEMATICAL")
+_GREEK_LOOKALIKES = frozenset("ΑΒΕΖΗΙΚΜΝΟΡΤΥΧϒαγικνορυωϲϳ")
+# Something.something, as hosts are written, with any letters in it.
+_HOST = re.compile(r"(?:[^\W_]|-)+(?:[.\u2024\u3002\uff0e\uff61](?:[^\W_]|-)+)+")
+_FALSE_PUNCTUATION = re.compile("[\u2024\u2044\u2215\u29f8\u3002\uff0e\uff0f\uff20\uff1a\uff61\ufe52]")
+
+
+def _script(char: str) -> str:
+    return unicodedata.name(char, "").partition(" ")[0]
+
+
+def _is_mixed(word: str) -> bool:
+    scripts = {_script(char) for char in word}
+    if scripts.intersection(_FOREIGN_LOOKALIKES) and len(scripts) > 1:
+        return True
+    return "LATIN" in scripts and any(char in _GREEK_LOOKALIKES for char in word)
+
+
+def lookalikes(text: str) -> list[tuple[int, int]]:
+    """Spans of `text` that may be read as something else.
+
+    A word that mixes letters of scripts that resemble each other, and an address that
+    is not plain ASCII: "pаypal.com" with a Cyrillic а, or wholly Cyrillic "раураl".
+    """
+    if text.isascii():
+        return []
+    spans = [
+        m.span()
+        for m in _HOST.finditer(text)
+        if not m[0].isascii()
+        and (
+            _FALSE_PUNCTUATION.search(m[0])
+            or any(_script(char) not in {"LATIN", "DIGIT", "HYPHEN-MINUS", "FULL"} for char in m[0])
+        )
+        and re.search("[a-z]", m[0], re.ASCII | re.IGNORECASE)
+    ]
+    spans += [m.span() for m in _WORD.finditer(text) if not m[0].isascii() and _is_mixed(m[0])]
+    spans += [m.span() for m in _FALSE_PUNCTUATION.finditer(text) if re.search(r"\w\.\w", text)]
+    spans.sort()
+    merged: list[tuple[int, int]] = []
+    for start, end in spans:
+        if merged and start < merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
+        else:
+            merged.append((start, end))
+    return merged
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shown:
+    """A piece of text as a page shows it."""
+
+    html: SafeString
+    size: int
+    hidden: int = 0
+    odd_words: tuple[str, ...] = ()
+    rest: SafeString | None = None
+    """The whole text, where `html` holds only its beginning."""
+
+    @property
+    def size_words(self) -> str:
+        return ngettext("%(n)s character", "%(n)s characters", self.size) % {"n": f"{self.size:,}"}
+
+    @property
+    def warnings(self) -> list[str]:
+        found = []
+        if self.hidden:
+            found.append(
+                ngettext(
+                    "%(n)s character that cannot be seen is marked.",
+                    "%(n)s characters that cannot be seen are marked.",
+                    self.hidden,
+                )
+                % {"n": f"{self.hidden:,}"}
+            )
+        if self.odd_words:
+            words = ", ".join(f"“{word}”" for word in self.odd_words[:3])
+            found.append(_("%(words)s mixes look-alike letters.") % {"words": words})
+        return found
+
+
+def _html_of(text: str, hidden: Sequence[int], odd: Sequence[tuple[int, int]]) -> SafeString:
+    if not hidden and not odd:
+        return escape(text)
+    edges: list[tuple[int, int, str]] = [(at, 1, _mark(text[at])) for at in hidden]
+    edges += [(start, 0, '<mark class="odd">') for start, _end in odd]
+    edges += [(end, -1, "</mark>") for _start, end in odd]
+    parts: list[str] = []
+    done = 0
+    for at, kind, html in sorted(edges):
+        parts += (escape(text[done:at]), html)
+        done = at + (kind == 1)
+    parts.append(escape(text[done:]))
+    return mark_safe("".join(parts))  # noqa: S308  every piece is escaped or ours
+
+
+def show(text: str, *, limit: int | None = LONG) -> Shown:
+    """`text` with nothing hidden; its beginning and the whole, where it is long."""
+    hidden = hidden_characters(text)
+    odd = lookalikes(text)
+    whole = _html_of(text, hidden, odd)
+    words = tuple(dict.fromkeys(re.sub(_SUSPECT, "", text[a:b])[:60] for a, b in odd))
+    if limit is None or len(text) <= limit * 1.2:
+        return Shown(html=whole, size=len(text), hidden=len(hidden), odd_words=words)
+    start = _html_of(
+        text[:limit],
+        [at for at in hidden if at < limit],
+        [(a, min(b, limit)) for a, b in odd if a < limit],
+    )
+    return Shown(
+        html=format_html("{}…", start),
+        size=len(text),
+        hidden=len(hidden),
+        odd_words=words,
+        rest=whole,
+    )
+
+
+def visible(text: object) -> SafeString:
+    """One line of text for a heading or a cell: nothing hidden, isolated in direction."""
+    return format_html('<bdi dir="auto">{}</bdi>', show(str(text), limit=None).html)
+
+
+# ── arguments: exact and typed ───────────────────────────────────────────────
+
+
+class _Number(str):
+    """A JSON number as it was written."""
+
+    __slots__ = ()
+
+
+class Unreadable(ValueError):
+    """The text is not JSON."""
+
+
+def parse_json(text: str) -> Any:
+    """Parse JSON and keep numbers as they are written, with every digit."""
+    try:
+        return json.loads(text, parse_int=_Number, parse_float=_Number, parse_constant=_Number)
+    except (ValueError, RecursionError) as error:
+        raise Unreadable(str(error)) from error
+
+
+@dataclass(frozen=True, kw_only=True)
+class Argument:
+    """One argument of a tool call, as the reviewer reads it."""
+
+    name: Shown
+    type_word: str
+    value: Shown
+    kind: Literal["text", "number", "literal", "nested", "secret", "raw"]
+
+    @property
+    def warnings(self) -> list[str]:
+        return [*self.name.warnings, *self.value.warnings]
+
+
+_READS_LIKE_JSON = re.compile(r"-?\d[\d.,eE+-]*|true|false|null")
+
+
+def _kind_of(value: Any) -> tuple[Literal["text", "number", "literal", "nested"], str]:
+    if isinstance(value, _Number):
+        return "number", _("number")
+    if isinstance(value, str):
+        return "text", _("text")
+    if value is None:
+        return "literal", _("no value")
+    if isinstance(value, bool):
+        return "literal", _("yes or no")
+    if isinstance(value, list):
+        n = len(value)
+        return "nested", ngettext("list of %(n)s", "list of %(n)s", n) % {"n": n}
+    n = len(value)
+    return "nested", ngettext("%(n)s field", "%(n)s fields", n) % {"n": n}
+
+
+def _pretty(value: Any, depth: int = 0) -> Iterable[str]:
+    """JSON over several lines, numbers as written, hidden characters left for `show`."""
+    pad, inner = "  " * depth, "  " * (depth + 1)
+    if isinstance(value, _Number):
+        yield str(value)
+    elif isinstance(value, str):
+        # Only what would break the quotes is escaped: the rest is for the reader.
+        yield '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    elif value is None or isinstance(value, bool):
+        yield json.dumps(value)
+    elif not value:
+        yield "[]" if isinstance(value, list) else "{}"
+    elif isinstance(value, list):
+        yield "[\n"
+        for at, item in enumerate(value):
+            yield inner
+            yield from _pretty(item, depth + 1)
+            yield ",\n" if at < len(value) - 1 else "\n"
+        yield f"{pad}]"
+    else:
+        yield "{\n"
+        for at, (key, item) in enumerate(value.items()):
+            yield f"{inner}{key}: "
+            yield from _pretty(item, depth + 1)
+            yield ",\n" if at < len(value) - 1 else "\n"
+        yield f"{pad}}}"
+
+
+def _argument(name: str, value: Any, *, secret: bool) -> Argument:
+    kind, word = _kind_of(value)
+    if secret:
+        size = len(value) if isinstance(value, str) else len("".join(_pretty(value)))
+        html = ngettext("hidden, %(n)s character", "hidden, %(n)s characters", size) % {"n": size}
+        return Argument(
+            name=show(name), type_word=word, kind="secret", value=Shown(html=escape(html), size=0)
+        )
+    if kind == "text":
+        # "12345" is not 12345: what would read as another type keeps its quotes.
+        quoted = _READS_LIKE_JSON.fullmatch(value) or not value or value != value.strip()
+        text = f'"{value}"' if quoted else value
+    else:
+        text = "".join(_pretty(value))
+    return Argument(name=show(name), type_word=word, kind=kind, value=show(text))
+
+
+def arguments_of(text: str, *, secret: Iterable[str] = ()) -> list[Argument]:
+    """The arguments in canonical JSON `text`, typed and exact.
+
+    Text that is not a JSON object becomes one raw entry: unreadable is shown, not hidden.
+    """
+    try:
+        value = parse_json(text)
+        if isinstance(value, dict):
+            hide = frozenset(secret)
+            return [_argument(k, v, secret=k in hide) for k, v in value.items()]
+        return [_argument(_("value"), value, secret=False)]
+    except (Unreadable, RecursionError):
+        return [
+            Argument(name=show(_("raw")), type_word=_("unreadable"), kind="raw", value=show(text))
+        ]
+
+
+# ── a title in words ─────────────────────────────────────────────────────────
+
+
+def humanise(tool: str) -> str:
+    """`delete_file` and `deleteFile` as "Delete file"."""
+    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", " ", tool)
+    words = re.sub(r"[\s_./:-]+", " ", words).strip()
+    return words[:1].upper() + words[1:].lower() if words else tool
+
+
+def effect(tool: str, arguments: str = "", *, secret: Iterable[str] = (), size: int = 60) -> str:
+    """What a call does, in words: "Delete file q3-forecast-draft.xlsx"."""
+    try:
+        value = parse_json(arguments) if arguments else {}
+    except Unreadable:
+        value = {}
+    hide = frozenset(secret)
+    items = value.items() if isinstance(value, dict) else ()
+    said: list[str] = []
+    for key, item in items:
+        if key in hide or not isinstance(item, str) or not item.strip():
+            continue
+        words = re.sub(r"\s+", " ", item.rstrip("/").rpartition("/")[2] or item)
+        said.append(words if len(words) <= size else words[: size - 1] + "…")
+        # An amount alone says little: the text behind it goes along.
+        if len(said) == 2 or not isinstance(item, _Number):
+            break
+    return f"{humanise(tool)} {', '.join(said)}".strip()
+
+
+def approve_label(tool: str) -> str:
+    """The button says what it does: "Approve and delete file"."""
+    return _("Approve and %(what)s") % {"what": humanise(tool).lower()}
+
+
+def initials(name: str) -> str:
+    words = [word for word in re.split(r"[\s._@-]+", name) if word]
+    letters = words[0][0] + (words[-1][0] if len(words) > 1 else words[0][1:2]) if words else "?"
+    return letters.upper()
+
+
+def avatar_colour(name: str) -> int:
+    """One of the five colours, the same one for a name everywhere."""
+    return sum(name.encode()) % 5 + 1
+
+
+# ── states and risk ──────────────────────────────────────────────────────────
+
+State = Literal[
+    "pending", "claimed", "approved", "denied", "answered", "cancelled", "expired", "failed"
+]
+
+STATE_ICONS: dict[str, str] = {
+    "pending": "circle-dot",
+    "claimed": "user-check",
+    "approved": "check",
+    "denied": "x",
+    "answered": "corner-down-right",
+    "cancelled": "circle-slash",
+    "expired": "timer-off",
+    "failed": "triangle-alert",
+}
+
+# The statuses of requests, runs and tool executions, each drawn as one of the states.
+STATE_OF: dict[str, str] = {
+    "open": "pending",
+    "queued": "claimed",
+    "running": "claimed",
+    "inflight": "claimed",
+    "waiting": "pending",
+    "finished": "approved",
+    "done": "approved",
+    "in_doubt": "failed",
+}
+
+
+def state_of(status: str) -> str:
+    state = STATE_OF.get(status, status)
+    return state if state in STATE_ICONS else "cancelled"
+
+
+def state_word(status: str) -> str:
+    words = {
+        "open": _("Pending"),
+        "pending": _("Pending"),
+        "claimed": _("Claimed"),
+        "approved": _("Approved"),
+        "denied": _("Denied"),
+        "answered": _("Answered"),
+        "cancelled": _("Cancelled"),
+        "expired": _("Expired"),
+        "failed": _("Failed"),
+        "queued": _("Queued"),
+        "running": _("Running"),
+        "inflight": _("Running"),
+        "waiting": _("Waiting for a person"),
+        "finished": _("Finished"),
+        "done": _("Ran"),
+        "in_doubt": _("Outcome unknown"),
+    }
+    return words.get(status, humanise(status))
+
+
+def risk_word(risk: str) -> str:
+    return {"high": _("High risk"), "medium": _("Medium risk"), "low": _("Low risk")}.get(risk, risk)
+
+
+def risk_notice(risk: str) -> str:
+    """The sentence under the arguments of a risky call; empty for a low one."""
+    if risk == "high":
+        return _("Approving lets this run at once. Check every argument: it may not be reversible.")
+    if risk == "medium":
+        return _("This changes something outside the conversation.")
+    return ""
+
+
+# ── time in words ────────────────────────────────────────────────────────────
+
+
+def duration(span: timedelta | float) -> str:
+    """ "40 s", "2 min 04 s", "1 h 12 min", "3 d 4 h"."""
+    seconds = int(span.total_seconds() if isinstance(span, timedelta) else span)
+    seconds = max(0, seconds)
+    minutes, second = divmod(seconds, 60)
+    hours, minute = divmod(minutes, 60)
+    days, hour = divmod(hours, 24)
+    if days:
+        return _("%(d)s d %(h)s h") % {"d": days, "h": hour} if hour else _("%s d") % days
+    if hours:
+        return _("%(h)s h %(m)s min") % {"h": hours, "m": minute} if minute else _("%s h") % hours
+    if minutes:
+        if minutes < 10 and second:
+            return _("%(m)s min %(s)02d s") % {"m": minutes, "s": second}
+        return _("%s min") % minutes
+    return _("%s s") % second
+
+
+def age(then: datetime, now: datetime) -> str:
+    """The short age of a row: "now", "2m", "1h", "3d"."""
+    seconds = int((now - then).total_seconds())
+    if seconds < 60:
+        return _("now")
+    for size, unit in ((86400, _("d")), (3600, _("h")), (60, _("m"))):
+        if seconds >= size:
+            return f"{seconds // size}{unit}"
+    return ""
+
+
+def time_left(until: datetime, now: datetime) -> str:
+    """ "12 min left", "expired"."""
+    seconds = (until - now).total_seconds()
+    if seconds <= 0:
+        return _("expired")
+    if seconds >= 60:
+        seconds -= seconds % 60
+    return _("%s left") % duration(seconds)
+
+
+# ── Markdown of agents: harmless ─────────────────────────────────────────────
+
+_TAGS = {
+    "a", "blockquote", "br", "code", "del", "em", "hr", "li", "mark", "ol", "p", "pre", "s",
+    "span", "strong", "table", "tbody", "td", "th", "thead", "tr", "ul",
+}  # fmt: skip
+
+
+class _Renderer(RendererHTML):
+    """Pictures become words, headings become bold lines, links say where they lead."""
+
+    def text(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
+        return show(tokens[idx].content, limit=None).html
+
+    def code_inline(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
+        return f"<code>{show(tokens[idx].content, limit=None).html}</code>"
+
+    def code_block(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
+        return f"<pre><code>{show(tokens[idx].content, limit=None).html}</code></pre>\n"
+
+    fence = code_block
+
+    def image(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
+        words = tokens[idx].content or _("no description")
+        return "[" + _("picture: %s") % show(words, limit=None).html + "]"
+
+    def heading_open(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
+        return '<p class="md-h">'
+
+    def heading_close(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
+        return "</p>\n"
+
+    def link_close(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
+        opening = next(t for t in reversed(tokens[:idx]) if t.type == "link_open")
+        href = str(opening.attrs.get("href", ""))
+        try:
+            host = urlsplit(href).hostname or ""
+        except ValueError:
+            host = ""
+        if not host or any(host in t.content for t in tokens[:idx]):
+            return "</a>"
+        return f'</a> <span class="host">({show(host, limit=None).html})</span>'
+
+
+@lru_cache(maxsize=1)
+def _parser() -> MarkdownIt:
+    md = MarkdownIt("commonmark", {"html": False}, renderer_cls=_Renderer)
+    return md.enable(["table", "strikethrough"])
+
+
+def markdown(text: str, *, limit: int = 20_000) -> SafeString:
+    """What an agent said, as harmless HTML. Very long text stays plain."""
+    if len(text) > limit:
+        return format_html('<div class="md" dir="auto">{}</div>', show(text, limit=limit).html)
+    html = nh3.clean(
+        _parser().render(text),
+        tags=_TAGS,
+        attributes={"a": {"href"}, "mark": {"title"}},
+        allowed_classes={"p": {"md-h"}, "span": {"host"}, "mark": {"hid", "odd"}},
+        link_rel="nofollow noopener noreferrer",
+        url_schemes={"http", "https", "mailto"},
+    )
+    return mark_safe(f'<div class="md" dir="auto">{html}</div>')  # noqa: S308  cleaned
+
+
+def join_html(parts: Iterable[object], between: str = ", ") -> SafeString:
+    return format_html_join(between, "{}", ((conditional_escape(part),) for part in parts))

@@ -1,0 +1,128 @@
+"""What templates need to draw a request: thin wrappers over `approvals.display`."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from functools import lru_cache
+
+from django import template
+from django.utils import timezone
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+from django.utils.safestring import mark_safe
+from lucide.templatetags.lucide import lucide
+
+from approvals import display
+
+register = template.Library()
+
+register.filter("visible", display.visible)
+register.filter("markdown", display.markdown)
+register.filter("humanise", display.humanise)
+register.filter("approve_label", display.approve_label)
+register.filter("risk_word", display.risk_word)
+register.filter("risk_notice", display.risk_notice)
+register.filter("state_of", display.state_of)
+register.filter("state_word", display.state_word)
+register.filter("duration", display.duration)
+register.filter("arguments_of", display.arguments_of)
+
+
+@lru_cache(maxsize=256)
+def _icon(name: str, classes: str) -> SafeString:
+    svg = lucide(name, size=16, **{"class": f"i {classes}".strip(), "aria-hidden": "true"})
+    return mark_safe(svg.replace("\n", "").replace("  ", ""))  # noqa: S308  our own drawing
+
+
+@register.simple_tag
+def icon(name: str, classes: str = "") -> SafeString:
+    """A Lucide icon, silent for screen readers: a word always stands beside it."""
+    return _icon(name, classes)
+
+
+@register.simple_tag
+def state_badge(status: str, word: str = "") -> SafeString:
+    """Icon and word, never colour alone."""
+    state = display.state_of(status)
+    return format_html(
+        '<span class="st st-{}">{}{}</span>',
+        state,
+        _icon(display.STATE_ICONS[state], ""),
+        word or display.state_word(status),
+    )
+
+
+@register.simple_tag
+def state_icon(status: str) -> SafeString:
+    return _icon(display.STATE_ICONS[display.state_of(status)], "")
+
+
+@register.simple_tag
+def avatar(name: object, classes: str = "") -> SafeString:
+    text = str(name)
+    return format_html(
+        '<span class="avatar av-{} {}" aria-hidden="true">{}</span>',
+        display.avatar_colour(text),
+        classes,
+        display.initials(text),
+    )
+
+
+@register.simple_tag
+def ago(then: datetime | None, words: str = "") -> SafeString:
+    """A time that keeps telling its age; a plain clock time without JavaScript."""
+    if then is None:
+        return SafeString("")
+    local = timezone.localtime(then)
+    return format_html(
+        '<relative-time datetime="{}" threshold="P30D" title="{}">{}</relative-time>',
+        then.isoformat(),
+        f"{local:%d %b %Y, %H:%M:%S %Z}",
+        words or f"{local:%d %b, %H:%M}",
+    )
+
+
+@register.simple_tag
+def clock(then: datetime | None, form: str = "%H:%M") -> SafeString:
+    """A time of day in the reader's zone, with the full date behind it."""
+    if then is None:
+        return SafeString("")
+    local = timezone.localtime(then)
+    if form == "%H:%M" and local.date() != timezone.localdate():
+        form = "%d %b, %H:%M"
+    return format_html(
+        '<time datetime="{}" title="{}">{}</time>',
+        then.isoformat(),
+        f"{local:%d %b %Y, %H:%M:%S %Z}",
+        local.strftime(form),
+    )
+
+
+@register.simple_tag
+def age(then: datetime) -> SafeString:
+    """The short age at the end of a row."""
+    local = timezone.localtime(then)
+    return format_html(
+        '<time datetime="{}" title="{}">{}</time>',
+        then.isoformat(),
+        f"{local:%d %b %Y, %H:%M:%S %Z}",
+        display.age(then, timezone.now()),
+    )
+
+
+@register.simple_tag
+def time_left(until: datetime) -> str:
+    return display.time_left(until, timezone.now())
+
+
+@register.inclusion_tag("approvals/arguments.html")
+def argument_list(text: str, tool: str = "", tool_kind: str = "", secret: object = ()) -> dict[str, object]:
+    """The typed list of what a call will run with."""
+    names = [str(name) for name in secret] if isinstance(secret, list | tuple | set | frozenset) else []
+    arguments = display.arguments_of(text, secret=names)
+    return {
+        "tool": tool,
+        "tool_kind": tool_kind,
+        "arguments": arguments,
+        "warnings": [warning for argument in arguments for warning in argument.warnings],
+    }
