@@ -10,23 +10,16 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
-from collections.abc import Iterable
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import lru_cache
-from typing import Any
-from typing import Literal
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 import nh3
-from django.utils.html import conditional_escape
-from django.utils.html import escape
-from django.utils.html import format_html
-from django.utils.html import format_html_join
-from django.utils.safestring import SafeString
-from django.utils.safestring import mark_safe
+from django.utils.html import escape, format_html
+from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 from markdown_it import MarkdownIt
@@ -58,7 +51,17 @@ def _is_hidden(text: str, at: int) -> bool:
     if char in _BLANK_LETTERS:
         return True
     # A space that is not U+0020 looks like one and is not.
-    return unicodedata.category(char) in {"Cc", "Cf", "Cn", "Co", "Cs", "Mn", "Zl", "Zp", "Zs"}
+    return unicodedata.category(char) in {
+        "Cc",
+        "Cf",
+        "Cn",
+        "Co",
+        "Cs",
+        "Mn",
+        "Zl",
+        "Zp",
+        "Zs",
+    }
 
 
 def hidden_characters(text: str) -> list[int]:
@@ -72,11 +75,20 @@ def _mark(char: str) -> str:
 
 
 _WORD = re.compile(r"[^\W\d_]+")
-_FOREIGN_LOOKALIKES = ("CYRILLIC", "ARMENIAN", "CHEROKEE", "COPTIC", "FULLWIDTH", "MATHEMATICAL")
+_FOREIGN_LOOKALIKES = (
+    "CYRILLIC",
+    "ARMENIAN",
+    "CHEROKEE",
+    "COPTIC",
+    "FULLWIDTH",
+    "MATHEMATICAL",
+)
 _GREEK_LOOKALIKES = frozenset("ΑΒΕΖΗΙΚΜΝΟΡΤΥΧϒαγικνορυωϲϳ")
 # Something.something, as hosts are written, with any letters in it.
 _HOST = re.compile(r"(?:[^\W_]|-)+(?:[.\u2024\u3002\uff0e\uff61](?:[^\W_]|-)+)+")
-_FALSE_PUNCTUATION = re.compile("[\u2024\u2044\u2215\u29f8\u3002\uff0e\uff0f\uff20\uff1a\uff61\ufe52]")
+_FALSE_PUNCTUATION = re.compile(
+    "[\u2024\u2044\u2215\u29f8\u3002\uff0e\uff0f\uff20\uff1a\uff61\ufe52]"
+)
 
 
 def _script(char: str) -> str:
@@ -94,7 +106,7 @@ def lookalikes(text: str) -> list[tuple[int, int]]:
     """Spans of `text` that may be read as something else.
 
     A word that mixes letters of scripts that resemble each other, and an address that
-    is not plain ASCII: "pаypal.com" with a Cyrillic а, or wholly Cyrillic "раураl".
+    is not plain ASCII, such as a bank's name spelled with one or all letters Cyrillic.
     """
     if text.isascii():
         return []
@@ -104,12 +116,21 @@ def lookalikes(text: str) -> list[tuple[int, int]]:
         if not m[0].isascii()
         and (
             _FALSE_PUNCTUATION.search(m[0])
-            or any(_script(char) not in {"LATIN", "DIGIT", "HYPHEN-MINUS", "FULL"} for char in m[0])
+            or any(
+                _script(char) not in {"LATIN", "DIGIT", "HYPHEN-MINUS", "FULL"}
+                for char in m[0]
+            )
         )
         and re.search("[a-z]", m[0], re.ASCII | re.IGNORECASE)
     ]
-    spans += [m.span() for m in _WORD.finditer(text) if not m[0].isascii() and _is_mixed(m[0])]
-    spans += [m.span() for m in _FALSE_PUNCTUATION.finditer(text) if re.search(r"\w\.\w", text)]
+    spans += [
+        m.span() for m in _WORD.finditer(text) if not m[0].isascii() and _is_mixed(m[0])
+    ]
+    spans += [
+        m.span()
+        for m in _FALSE_PUNCTUATION.finditer(text)
+        if re.search(r"\w\.\w", text)
+    ]
     spans.sort()
     merged: list[tuple[int, int]] = []
     for start, end in spans:
@@ -133,7 +154,9 @@ class Shown:
 
     @property
     def size_words(self) -> str:
-        return ngettext("%(n)s character", "%(n)s characters", self.size) % {"n": f"{self.size:,}"}
+        return ngettext("%(n)s character", "%(n)s characters", self.size) % {
+            "n": f"{self.size:,}"
+        }
 
     @property
     def warnings(self) -> list[str]:
@@ -153,7 +176,9 @@ class Shown:
         return found
 
 
-def _html_of(text: str, hidden: Sequence[int], odd: Sequence[tuple[int, int]]) -> SafeString:
+def _html_of(
+    text: str, hidden: Sequence[int], odd: Sequence[tuple[int, int]]
+) -> SafeString:
     if not hidden and not odd:
         return escape(text)
     edges: list[tuple[int, int, str]] = [(at, 1, _mark(text[at])) for at in hidden]
@@ -211,7 +236,9 @@ class Unreadable(ValueError):
 def parse_json(text: str) -> Any:
     """Parse JSON and keep numbers as they are written, with every digit."""
     try:
-        return json.loads(text, parse_int=_Number, parse_float=_Number, parse_constant=_Number)
+        return json.loads(
+            text, parse_int=_Number, parse_float=_Number, parse_constant=_Number
+        )
     except (ValueError, RecursionError) as error:
         raise Unreadable(str(error)) from error
 
@@ -281,13 +308,20 @@ def _argument(name: str, value: Any, *, secret: bool) -> Argument:
     kind, word = _kind_of(value)
     if secret:
         size = len(value) if isinstance(value, str) else len("".join(_pretty(value)))
-        html = ngettext("hidden, %(n)s character", "hidden, %(n)s characters", size) % {"n": size}
+        html = ngettext("hidden, %(n)s character", "hidden, %(n)s characters", size) % {
+            "n": size
+        }
         return Argument(
-            name=show(name), type_word=word, kind="secret", value=Shown(html=escape(html), size=0)
+            name=show(name),
+            type_word=word,
+            kind="secret",
+            value=Shown(html=escape(html), size=0),
         )
     if kind == "text":
         # "12345" is not 12345: what would read as another type keeps its quotes.
-        quoted = _READS_LIKE_JSON.fullmatch(value) or not value or value != value.strip()
+        quoted = (
+            _READS_LIKE_JSON.fullmatch(value) or not value or value != value.strip()
+        )
         text = f'"{value}"' if quoted else value
     else:
         text = "".join(_pretty(value))
@@ -307,7 +341,12 @@ def arguments_of(text: str, *, secret: Iterable[str] = ()) -> list[Argument]:
         return [_argument(_("value"), value, secret=False)]
     except (Unreadable, RecursionError):
         return [
-            Argument(name=show(_("raw")), type_word=_("unreadable"), kind="raw", value=show(text))
+            Argument(
+                name=show(_("raw")),
+                type_word=_("unreadable"),
+                kind="raw",
+                value=show(text),
+            )
         ]
 
 
@@ -321,7 +360,9 @@ def humanise(tool: str) -> str:
     return words[:1].upper() + words[1:].lower() if words else tool
 
 
-def effect(tool: str, arguments: str = "", *, secret: Iterable[str] = (), size: int = 60) -> str:
+def effect(
+    tool: str, arguments: str = "", *, secret: Iterable[str] = (), size: int = 60
+) -> str:
     """What a call does, in words: "Delete file q3-forecast-draft.xlsx"."""
     try:
         value = parse_json(arguments) if arguments else {}
@@ -348,7 +389,11 @@ def approve_label(tool: str) -> str:
 
 def initials(name: str) -> str:
     words = [word for word in re.split(r"[\s._@-]+", name) if word]
-    letters = words[0][0] + (words[-1][0] if len(words) > 1 else words[0][1:2]) if words else "?"
+    letters = (
+        words[0][0] + (words[-1][0] if len(words) > 1 else words[0][1:2])
+        if words
+        else "?"
+    )
     return letters.upper()
 
 
@@ -360,7 +405,14 @@ def avatar_colour(name: str) -> int:
 # ── states and risk ──────────────────────────────────────────────────────────
 
 State = Literal[
-    "pending", "claimed", "approved", "denied", "answered", "cancelled", "expired", "failed"
+    "pending",
+    "claimed",
+    "approved",
+    "denied",
+    "answered",
+    "cancelled",
+    "expired",
+    "failed",
 ]
 
 STATE_ICONS: dict[str, str] = {
@@ -415,13 +467,19 @@ def state_word(status: str) -> str:
 
 
 def risk_word(risk: str) -> str:
-    return {"high": _("High risk"), "medium": _("Medium risk"), "low": _("Low risk")}.get(risk, risk)
+    return {
+        "high": _("High risk"),
+        "medium": _("Medium risk"),
+        "low": _("Low risk"),
+    }.get(risk, risk)
 
 
 def risk_notice(risk: str) -> str:
     """The sentence under the arguments of a risky call; empty for a low one."""
     if risk == "high":
-        return _("Approving lets this run at once. Check every argument: it may not be reversible.")
+        return _(
+            "Approving lets this run at once. Check every argument: it may not be reversible."
+        )
     if risk == "medium":
         return _("This changes something outside the conversation.")
     return ""
@@ -438,9 +496,15 @@ def duration(span: timedelta | float) -> str:
     hours, minute = divmod(minutes, 60)
     days, hour = divmod(hours, 24)
     if days:
-        return _("%(d)s d %(h)s h") % {"d": days, "h": hour} if hour else _("%s d") % days
+        return (
+            _("%(d)s d %(h)s h") % {"d": days, "h": hour} if hour else _("%s d") % days
+        )
     if hours:
-        return _("%(h)s h %(m)s min") % {"h": hours, "m": minute} if minute else _("%s h") % hours
+        return (
+            _("%(h)s h %(m)s min") % {"h": hours, "m": minute}
+            if minute
+            else _("%s h") % hours
+        )
     if minutes:
         if minutes < 10 and second:
             return _("%(m)s min %(s)02d s") % {"m": minutes, "s": second}
@@ -483,10 +547,14 @@ class _Renderer(RendererHTML):
     def text(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
         return show(tokens[idx].content, limit=None).html
 
-    def code_inline(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
+    def code_inline(
+        self, tokens: Sequence[Token], idx: int, options: Any, env: Any
+    ) -> str:
         return f"<code>{show(tokens[idx].content, limit=None).html}</code>"
 
-    def code_block(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
+    def code_block(
+        self, tokens: Sequence[Token], idx: int, options: Any, env: Any
+    ) -> str:
         return f"<pre><code>{show(tokens[idx].content, limit=None).html}</code></pre>\n"
 
     fence = code_block
@@ -495,13 +563,19 @@ class _Renderer(RendererHTML):
         words = tokens[idx].content or _("no description")
         return "[" + _("picture: %s") % show(words, limit=None).html + "]"
 
-    def heading_open(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
+    def heading_open(
+        self, tokens: Sequence[Token], idx: int, options: Any, env: Any
+    ) -> str:
         return '<p class="md-h">'
 
-    def heading_close(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
+    def heading_close(
+        self, tokens: Sequence[Token], idx: int, options: Any, env: Any
+    ) -> str:
         return "</p>\n"
 
-    def link_close(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
+    def link_close(
+        self, tokens: Sequence[Token], idx: int, options: Any, env: Any
+    ) -> str:
         opening = next(t for t in reversed(tokens[:idx]) if t.type == "link_open")
         href = str(opening.attrs.get("href", ""))
         try:
@@ -522,7 +596,9 @@ def _parser() -> MarkdownIt:
 def markdown(text: str, *, limit: int = 20_000) -> SafeString:
     """What an agent said, as harmless HTML. Very long text stays plain."""
     if len(text) > limit:
-        return format_html('<div class="md" dir="auto">{}</div>', show(text, limit=limit).html)
+        return format_html(
+            '<div class="md" dir="auto">{}</div>', show(text, limit=limit).html
+        )
     html = nh3.clean(
         _parser().render(text),
         tags=_TAGS,
@@ -532,7 +608,3 @@ def markdown(text: str, *, limit: int = 20_000) -> SafeString:
         url_schemes={"http", "https", "mailto"},
     )
     return mark_safe(f'<div class="md" dir="auto">{html}</div>')  # noqa: S308  cleaned
-
-
-def join_html(parts: Iterable[object], between: str = ", ") -> SafeString:
-    return format_html_join(between, "{}", ((conditional_escape(part),) for part in parts))

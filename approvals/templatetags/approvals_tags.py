@@ -8,8 +8,7 @@ from functools import lru_cache
 from django import template
 from django.utils import timezone
 from django.utils.html import format_html
-from django.utils.safestring import SafeString
-from django.utils.safestring import mark_safe
+from django.utils.safestring import SafeString, mark_safe
 from lucide.templatetags.lucide import lucide
 
 from approvals import display
@@ -30,7 +29,9 @@ register.filter("arguments_of", display.arguments_of)
 
 @lru_cache(maxsize=256)
 def _icon(name: str, classes: str) -> SafeString:
-    svg = lucide(name, size=16, **{"class": f"i {classes}".strip(), "aria-hidden": "true"})
+    svg = lucide(
+        name, size=16, **{"class": f"i {classes}".strip(), "aria-hidden": "true"}
+    )
     return mark_safe(svg.replace("\n", "").replace("  ", ""))  # noqa: S308  our own drawing
 
 
@@ -116,13 +117,21 @@ def time_left(until: datetime) -> str:
 
 
 @register.inclusion_tag("approvals/arguments.html")
-def argument_list(text: str, tool: str = "", tool_kind: str = "", secret: object = ()) -> dict[str, object]:
+def argument_list(
+    text: str, tool: str = "", tool_kind: str = "", secret: object = ()
+) -> dict[str, object]:
     """The typed list of what a call will run with."""
-    names = [str(name) for name in secret] if isinstance(secret, list | tuple | set | frozenset) else []
+    names = (
+        [str(name) for name in secret]
+        if isinstance(secret, list | tuple | set | frozenset)
+        else []
+    )
     arguments = display.arguments_of(text, secret=names)
     return {
         "tool": tool,
         "tool_kind": tool_kind,
         "arguments": arguments,
-        "warnings": [warning for argument in arguments for warning in argument.warnings],
+        "warnings": [
+            warning for argument in arguments for warning in argument.warnings
+        ],
     }

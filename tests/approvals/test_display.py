@@ -15,7 +15,14 @@ def only(text: str) -> display.Argument:
 
 @pytest.mark.parametrize(
     "number",
-    ["9007199254740993", "-0", "1e400", "0.1000", "123456789012345678901234567890", "9" * 5000],
+    [
+        "9007199254740993",
+        "-0",
+        "1e400",
+        "0.1000",
+        "123456789012345678901234567890",
+        "9" * 5000,
+    ],
 )
 def test_a_number_keeps_every_digit(number):
     argument = only(f'{{"n": {number}}}')
@@ -72,7 +79,16 @@ def test_what_cannot_be_seen_is_marked(char, mark):
 
 
 @pytest.mark.parametrize(
-    "text", ["Zürich, naïve", "日本語", "שלום", "مرحبا", "line\nline\ttab", "❤️ 👩‍👩‍👧", "привет"]
+    "text",
+    [
+        "Zürich, naïve",
+        "日本語",
+        "שלום",
+        "مرحبا",
+        "line\nline\ttab",
+        "❤️ 👩‍👩‍👧",
+        "привет",
+    ],
 )
 def test_honest_text_raises_no_warning(text):
     assert display.show(text).warnings == []
@@ -82,11 +98,11 @@ def test_honest_text_raises_no_warning(text):
 @pytest.mark.parametrize(
     "text",
     [
-        "pаypal.com",  # Cyrillic а
-        "https://раураӏ.com/login",  # wholly Cyrillic label
-        "Αmazon",  # Greek capital Alpha
+        "p\u0430ypal.com",  # one Cyrillic letter
+        "https://\u0440\u0430\u0443\u0440\u0430\u04cf.com/login",  # wholly Cyrillic label
+        "\u0391mazon",  # a Greek capital
         "example.com\u2215login.evil.example",  # a slash that is none
-        "ｅxample.com",  # fullwidth e
+        "\uff45xample.com",  # a fullwidth letter
     ],
 )
 def test_a_lookalike_is_flagged(text):
@@ -140,8 +156,16 @@ def test_a_value_that_is_no_object_is_shown():
 @pytest.mark.parametrize(
     ("tool", "arguments", "words"),
     [
-        ("delete_file", '{"path": "/finance/q3-draft.xlsx"}', "Delete file q3-draft.xlsx"),
-        ("transferMoney", '{"amount": 500.0, "toAccount": "12345"}', "Transfer money 500.0, 12345"),
+        (
+            "delete_file",
+            '{"path": "/finance/q3-draft.xlsx"}',
+            "Delete file q3-draft.xlsx",
+        ),
+        (
+            "transferMoney",
+            '{"amount": 500.0, "toAccount": "12345"}',
+            "Transfer money 500.0, 12345",
+        ),
         ("ping", "{}", "Ping"),
         ("x.y", "broken", "X y"),
     ],
@@ -180,7 +204,9 @@ def test_age_and_time_left():
     assert display.age(now - timedelta(seconds=59), now) == "now"
     assert display.age(now - timedelta(minutes=9), now) == "9m"
     assert display.age(now - timedelta(hours=26), now) == "1d"
-    assert display.time_left(now + timedelta(minutes=12, seconds=30), now) == "12 min left"
+    assert (
+        display.time_left(now + timedelta(minutes=12, seconds=30), now) == "12 min left"
+    )
     assert display.time_left(now, now) == "expired"
 
 

@@ -1,0 +1,56 @@
+"""What the frame around every page needs: where one may go, and as whom."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import HttpRequest
+from django.urls import NoReverseMatch, reverse
+from django.utils.translation import gettext as _
+
+
+def _entries() -> list[tuple[str, str, str, str, str]]:
+    """Key, label, icon, route and the permission that opens it."""
+    return [
+        ("inbox", _("Inbox"), "inbox", "inbox", "approvals.view_interrupt"),
+        ("agents", _("Agents"), "bot", "agents", ""),
+        ("runs", _("Runs"), "activity", "runs", ""),
+        ("audit", _("Audit"), "shield-check", "audit", "approvals.view_auditentry"),
+    ]
+
+
+_SECOND_KEY = {"inbox": "i", "agents": "a", "runs": "r", "audit": "u"}
+
+
+def url_or_empty(route: str) -> str:
+    """The address of a page; empty where the site does not have it."""
+    try:
+        return reverse(route)
+    except NoReverseMatch:
+        return ""
+
+
+def shell(request: HttpRequest) -> dict[str, Any]:
+    user = getattr(request, "user", None)
+    if user is None or not user.is_authenticated:
+        return {"login_path": url_or_empty("login")}
+    nav = [
+        {
+            "key": key,
+            "label": label,
+            "icon": icon,
+            "url": url,
+            "hotkey": f"g {_SECOND_KEY[key]}",
+            "keys": ["G", _SECOND_KEY[key].upper()],
+        }
+        for key, label, icon, route, permission in _entries()
+        if (not permission or user.has_perm(permission))
+        and (url := url_or_empty(route))
+    ]
+    return {
+        "nav": nav,
+        "person_role": ", ".join(sorted(group.name for group in user.groups.all())),
+        "login_path": url_or_empty("login"),
+        "logout_url": url_or_empty("logout"),
+        "admin_url": url_or_empty("admin:index"),
+    }
