@@ -1,0 +1,1 @@
+"""Takes queued runs and advances them: the loop, its threads, the queue, the sweeper."""
