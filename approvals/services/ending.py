@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from approvals import wake
 from approvals.models import Interrupt, Run, ToolExecution
 from approvals.services.work import WORKER, Work
 from approvals.states import (
@@ -24,6 +25,7 @@ def end_run(
     )
     work.record(action, actor=actor, run=run, **payload)
     work.tell_run(run)
+    wake.run_ended(run.source, run.pk)
 
 
 def end_cancelled(work: Work, run: Run, actor: str, note: str) -> None:

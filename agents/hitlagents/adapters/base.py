@@ -9,6 +9,7 @@ functions, so that only a worker which uses one pays for it.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 from uuid import UUID
@@ -108,6 +109,10 @@ class Host(Protocol):
 
 type Body = Callable[[Mapping[str, Any]], Awaitable[Any]]
 """The tool itself: takes the effective arguments, which may differ from the proposed ones."""
+
+
+ANSWER: ContextVar[Any] = ContextVar("answer", default=None)
+"""What the reviewer answered beside approving; the host sets it around the body."""
 
 
 class StopRun(Exception):

@@ -1,0 +1,121 @@
+"""What people do with hosted agents: open a thread, send a message.
+
+A thread has one run at a time. A message that comes while one is under way, also while it
+waits for a decision, is kept and starts the next run when that one has ended.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from approvals import services
+from approvals.exceptions import ApprovalsError, InvalidArguments, NotFound
+from approvals.models import Run
+from approvals.states import RunStatus
+from hitlagents import catalog
+from hitlagents.models import QueuedMessage, RunInput, Thread
+
+if TYPE_CHECKING:
+    from django.contrib.auth.models import User
+    from django.db.models import QuerySet
+
+MAX_MESSAGE = 100_000
+MAX_QUEUED = 20
+
+
+class TooManyQueued(ApprovalsError):
+    """This thread already holds as many waiting messages as it may."""
+
+    http_status = 409
+    code = "too_many_queued"
+
+
+def threads_of(user: User, agent: str | None = None) -> QuerySet[Thread]:
+    """The threads a person may open: their own."""
+    threads = Thread.objects.filter(owner=user)
+    return threads if agent is None else threads.filter(agent=agent)
+
+
+def open_thread(agent: str, *, owner: User) -> Thread:
+    """Begin a conversation. Raises NotFound for an agent that is not hosted here."""
+    if catalog.get(agent) is None:
+        raise NotFound(f"There is no agent named {agent}.")
+    return Thread.objects.create(agent=agent, owner=owner)
+
+
+def send(thread_id: UUID, text: str, *, author: User) -> Run | QueuedMessage:
+    """Send a message: it starts a run, or waits for the one that is under way.
+
+    Raises NotFound, InvalidArguments (empty, too long, or holding a NUL), TooManyQueued.
+    """
+    text = _checked(text)
+    with services.unit_of_work() as work:
+        thread = _lock(threads_of(author), thread_id)
+        if not thread.title:
+            thread.title = " ".join(text.split())[:200]
+        thread.save()
+        if thread.queued.count() >= MAX_QUEUED:
+            raise TooManyQueued
+        message = QueuedMessage.objects.create(thread=thread, text=text)
+        run = start_next(thread)
+        if run is None:
+            work.tell("thread", thread.pk, {f"user.{thread.owner_id}"})
+            return message
+        return run
+
+
+def after_run(run_id: UUID) -> None:
+    """A run has ended: start the next one if a message is waiting.
+
+    Not after a failure: a person may want to retry it first. Their next message, or the
+    retry's end, lets the waiting ones go on.
+    """
+    given = RunInput.objects.select_related("run").filter(run_id=run_id).first()
+    if given is None or given.run.status == RunStatus.FAILED:
+        return
+    start_next(_lock(Thread.objects.all(), given.thread_id))
+
+
+def start_next(thread: Thread) -> Run | None:
+    """Turn the oldest waiting message of a locked thread into a run, if it is free."""
+    message = thread.queued.first()
+    if message is None or Run.objects.active().filter(thread=thread.pk).exists():
+        return None
+    spec = catalog.get(thread.agent)
+    last = thread.inputs.order_by("-run__created", "-run_id").first()
+    run = services.queue_run(
+        agent=thread.agent,
+        framework=spec.framework if spec else "",
+        thread=thread.pk,
+        requester=thread.owner,
+        title=" ".join(message.text.split()),
+    )
+    RunInput.objects.create(
+        run=run,
+        thread=thread,
+        message=message.text,
+        after_id=last.run_id if last else None,
+    )
+    message.delete()
+    return run
+
+
+def _lock(threads: QuerySet[Thread], thread_id: UUID) -> Thread:
+    thread = threads.select_for_update(no_key=True).filter(pk=thread_id).first()
+    if thread is None:
+        raise NotFound("There is no such thread.")
+    return thread
+
+
+def _checked(text: str) -> str:
+    text = text.replace("\r\n", "\n").strip()
+    if not text:
+        raise InvalidArguments("Write something first.")
+    if len(text) > MAX_MESSAGE:
+        raise InvalidArguments(
+            f"The message has {len(text):,} characters; {MAX_MESSAGE:,} are allowed."
+        )
+    if "\0" in text:
+        raise InvalidArguments("The message holds a NUL character.")
+    return text

@@ -1,0 +1,180 @@
+"""The stored events of a run, and the live copy of them.
+
+A worker numbers what happens (``seq``, from 1 over the whole run). Text deltas go to open
+pages at once and are stored in pieces; everything else is stored at once. A page that
+finds a gap in the numbers fetches the stored events instead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from typing import Any
+from uuid import UUID
+
+from approvals import live, services
+from approvals.models import Run
+from hitlagents import wire
+from hitlagents.adapters.base import (
+    Happening,
+    TextDelta,
+    ToolCallProposed,
+    ToolCallResult,
+)
+from hitlagents.engine.threads import in_database
+from hitlagents.models import RunEvent
+
+type Numbered = tuple[int, wire.Event]
+
+#: How long text may wait for its place in the database, in seconds.
+PIECE = 0.2
+
+
+def append(run: Run, attempt: int, events: Sequence[Numbered]) -> None:
+    """Store numbered events of a run this attempt holds. The caller has its lock."""
+    RunEvent.objects.bulk_create(
+        RunEvent(
+            run=run,
+            seq=seq,
+            attempt=attempt,
+            type=type,
+            payload=json.dumps(members, ensure_ascii=False),
+        )
+        for seq, (type, members) in events
+    )
+
+
+def last_seq(run_id: UUID) -> int:
+    newest = RunEvent.objects.filter(run_id=run_id).order_by("-seq").first()
+    return newest.seq if newest else 0
+
+
+def shown(run: Run) -> list[tuple[RunEvent, dict[str, Any]]]:
+    """The events that count, in order, with their members.
+
+    An attempt that was cut off before its state was saved is played again by the next
+    one; its events then no longer count.
+    """
+    events = list(run.events.all())
+    saved = {event.attempt for event in events if event.type == "RUN_FINISHED"}
+    last = max((event.attempt for event in events), default=0)
+    return [
+        (event, json.loads(event.payload))
+        for event in events
+        if event.attempt in saved or event.attempt == last
+    ]
+
+
+class EventLog:
+    """Numbers, stores and publishes the events of one advance of one run."""
+
+    def __init__(self, run_id: UUID, attempt: int, seq: int) -> None:
+        self._run_id = run_id
+        self._attempt = attempt
+        self._seq = seq
+        self._text = ""
+        self._message_id = ""
+        self._pending: list[Numbered] = []
+        self._timer: asyncio.Task[None] | None = None
+        self._storing = asyncio.Lock()
+        self._failure: BaseException | None = None
+
+    @property
+    def seq(self) -> int:
+        """The last number given."""
+        return self._seq
+
+    async def happened(self, happening: Happening) -> None:
+        """Record one thing. Raises LostLease when the run was taken away."""
+        if self._failure is not None:
+            raise self._failure
+        match happening:
+            case TextDelta():
+                self._add_text(happening)
+                return
+            case ToolCallProposed():
+                self._add(wire.tool_call(happening))
+            case ToolCallResult():
+                self._add([wire.tool_result(happening)])
+        await self._store()
+
+    async def begin(self, event: wire.Event) -> None:
+        """Record the event that opens this advance."""
+        self._add([event])
+        await self._store()
+
+    async def drain(self) -> list[Numbered]:
+        """Everything that is not stored yet, for the transaction that ends the advance."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        async with self._storing:
+            self._close_text()
+            taken, self._pending = self._pending, []
+            return taken
+
+    async def _store(self) -> None:
+        """Write what is pending, in a transaction that checks the attempt."""
+        async with self._storing:
+            self._flush_text()
+            taken, self._pending = self._pending, []
+            if taken:
+                await in_database(_append_leased, self._run_id, self._attempt, taken)
+
+    def _add(self, added: Sequence[wire.Event]) -> None:
+        self._close_text()
+        for event in added:
+            self._put(event)
+
+    def _put(self, event: wire.Event) -> None:
+        self._seq += 1
+        self._pending.append((self._seq, event))
+
+    def _add_text(self, happening: TextDelta) -> None:
+        if happening.message_id != self._message_id:
+            self._close_text()
+            self._message_id = happening.message_id
+            self._put(wire.text_start(happening.message_id))
+        self._seq += 1
+        self._text += happening.delta
+        live.publish(
+            {f"run.{self._run_id}"},
+            {
+                "op": "delta",
+                "id": str(self._run_id),
+                "attempt": self._attempt,
+                "seq": self._seq,
+                "message": happening.message_id,
+                "text": happening.delta,
+            },
+        )
+        if self._timer is None:
+            self._timer = asyncio.create_task(self._store_soon())
+
+    def _flush_text(self) -> None:
+        if self._text:
+            event = wire.text_content(self._message_id, self._text)
+            self._pending.append((self._seq, event))
+            self._text = ""
+
+    def _close_text(self) -> None:
+        self._flush_text()
+        if self._message_id:
+            self._put(wire.text_end(self._message_id))
+            self._message_id = ""
+
+    async def _store_soon(self) -> None:
+        await asyncio.sleep(PIECE)
+        self._timer = None
+        try:
+            await self._store()
+        except Exception as failure:  # noqa: BLE001 - raised again by the next event
+            self._failure = failure
+
+
+def _append_leased(run_id: UUID, attempt: int, taken: list[Numbered]) -> None:
+    with services.unit_of_work() as work:
+        run = services.lock_leased(run_id, attempt)
+        append(run, attempt, taken)
+        work.tell_run(run)

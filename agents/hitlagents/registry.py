@@ -1,0 +1,51 @@
+"""Adapters ready to use: built once per process and gating, their tools registered."""
+
+from __future__ import annotations
+
+import threading
+
+from approvals import policies, services
+from approvals.models import Tool
+from approvals.states import Gate
+from hitlagents import catalog
+from hitlagents.adapters.base import Adapter, AgentRunError, Gating
+
+_lock = threading.Lock()
+_adapters: dict[tuple[str, frozenset[str]], Adapter] = {}
+_registered: set[str] = set()
+
+
+def adapter_for(slug: str) -> Adapter:
+    """The agent's adapter, gated by the policies of now. Imports its framework.
+
+    Raises AgentRunError when the agent is not hosted here or not installed.
+    """
+    spec = catalog.get(slug)
+    if spec is None:
+        raise AgentRunError(f"No agent named {slug} is hosted here.", retryable=True)
+    if not catalog.installed(spec):
+        raise AgentRunError(
+            f"{spec.framework} is not installed. Install it with: {spec.install}",
+            retryable=True,
+        )
+    with _lock:
+        if slug not in _registered:
+            bare = spec.build(Gating(allowed=frozenset()))
+            services.register_tools(slug, bare.tools)
+            _registered.add(slug)
+        allowed = allowed_tools(slug)
+        key = (slug, allowed)
+        if key not in _adapters:
+            _adapters[key] = spec.build(Gating(allowed=allowed))
+        return _adapters[key]
+
+
+def allowed_tools(slug: str) -> frozenset[str]:
+    """The agent's registered tools that every policy of now lets run without asking."""
+    rules = policies.load_rules()
+    names = Tool.objects.filter(agent=slug).values_list("name", flat=True)
+    return frozenset(
+        name
+        for name in names
+        if policies.rule_on(slug, name, rules=rules).gate == Gate.ALLOW
+    )

@@ -1,0 +1,327 @@
+"""One advance of one run: claim it, drive its agent, store how it came out.
+
+Everything that is written carries the attempt number of the claim. Whatever goes wrong,
+the last checkpoint stays as it was, and the ledger knows which tools ran.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from approvals import canonical, services
+from approvals.exceptions import (
+    ApprovalsError,
+    AskAgain,
+    InvalidArguments,
+    LostLease,
+    OutcomeUnknown,
+)
+from approvals.models import Interrupt
+from approvals.schemas import ToolCall
+from hitlagents import events, registry, wire
+from hitlagents.adapters.base import (
+    ANSWER,
+    Adapter,
+    AgentRunError,
+    Body,
+    CheckpointError,
+    Finished,
+    Happening,
+    Interrupted,
+    Outcome,
+    Resume,
+    Start,
+    State,
+    StopRun,
+)
+from hitlagents.engine.threads import in_database, in_lease
+from hitlagents.models import Checkpoint, RunInput
+
+logger = logging.getLogger(__name__)
+
+#: Seconds between renewals; a third of the lease, so that two may fail.
+RENEW_EVERY = services.LEASE.total_seconds() / 3
+
+#: Tool bodies whose run was taken away while they ran; they still report to the ledger.
+_bodies: set[asyncio.Task[str]] = set()
+
+
+async def advance(run_id: UUID, *, owner: str) -> None:
+    """Take the run if it is free, and drive it to its next pause or its end.
+
+    Returns quietly when another worker has it or nothing is to do. Never raises for what
+    an agent did; a cancelled task gives the lease back.
+    """
+    claim, seq = await in_database(_claim, run_id, owner)
+    if claim is None:
+        return
+    work = asyncio.create_task(_drive(claim, owner, seq))
+    renewal = asyncio.create_task(_renew(run_id, claim.attempt, work))
+    try:
+        await work
+    except asyncio.CancelledError:
+        if not work.cancelled():
+            work.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await work
+        # Either this worker stops, or the run was taken away; then this changes nothing.
+        await in_lease(services.release_run, run_id, attempt=claim.attempt)
+        current = asyncio.current_task()
+        if current is not None and current.cancelling():
+            raise
+    finally:
+        renewal.cancel()
+
+
+async def _renew(run_id: UUID, attempt: int, work: asyncio.Task[None]) -> None:
+    """Keep the lease; stop the work once the run is no longer ours."""
+    while True:
+        await asyncio.sleep(RENEW_EVERY)
+        try:
+            ours = await in_lease(services.renew_lease, run_id, attempt=attempt)
+        except Exception:
+            # Unreachable database: the next try may come in time.
+            logger.exception("runner: Could not renew the lease of run %s.", run_id)
+            continue
+        if not ours:
+            work.cancel()
+            return
+
+
+async def _drive(claim: services.Claim, owner: str, seq: int) -> None:
+    run, attempt = claim.run, claim.attempt
+    host = RunHost(run.pk, attempt, owner, seq)
+    try:
+        await host.log.begin(wire.run_started(run.thread, run.pk))
+        job = await in_database(_load, claim)
+        outcome = await _ask(job, claim, host)
+        rest = await host.log.drain()
+        await in_database(_save, claim, job.adapter, outcome, rest, host.log.seq + 1)
+    except StopRun:
+        await _stopped(claim, host)
+    except LostLease:
+        logger.info("runner: Run %s was taken away from attempt %s.", run.pk, attempt)
+    except AgentRunError as error:
+        await _fail(claim, host, str(error), retryable=error.retryable)
+    except ApprovalsError as error:
+        await _fail(claim, host, error.message, retryable=False)
+    except Exception as error:
+        logger.exception("runner: Run %s stopped.", run.pk)
+        what = f"The agent stopped with an unexpected error ({type(error).__name__})."
+        await _fail(claim, host, what, retryable=True)
+
+
+async def _ask(job: Job, claim: services.Claim, host: RunHost) -> Outcome:
+    """Start the agent, or resume it where its own state ends."""
+    run = claim.run
+    if job.state is None:
+        start = Start(
+            run_id=run.pk,
+            thread_id=run.thread,
+            message=job.message,
+            state=job.state_before,
+        )
+        return await job.adapter.start(start, host)
+    resume = Resume(
+        run_id=run.pk, thread_id=run.thread, state=job.state, answers=claim.answers
+    )
+    return await job.adapter.resume(resume, host)
+
+
+async def _stopped(claim: services.Claim, host: RunHost) -> None:
+    """The guard stopped the run; the rows already say why, but for two cases."""
+    match host.refusal:
+        case AskAgain() as again:
+            await in_database(
+                services.ask_again,
+                claim.run.pk,
+                attempt=claim.attempt,
+                interrupt_id=UUID(again.message),
+            )
+        case OutcomeUnknown() | LostLease():
+            pass
+        case refusal:
+            what = str(refusal) if refusal else "The agent stopped for no known reason."
+            await _fail(claim, host, what, retryable=False)
+
+
+async def _fail(
+    claim: services.Claim, host: RunHost, error: str, *, retryable: bool
+) -> None:
+    rest = await host.log.drain()
+    ending = (host.log.seq + 1, wire.run_error(error))
+    try:
+        await in_database(_save_failure, claim, [*rest, ending], error, retryable)
+    except LostLease:
+        logger.info("runner: Run %s ended before it failed.", claim.run.pk)
+
+
+class RunHost:
+    """The host of one advance: what an adapter may ask for (``adapters.base.Host``)."""
+
+    def __init__(self, run_id: UUID, attempt: int, owner: str, seq: int) -> None:
+        self.run_id = run_id
+        self.log = events.EventLog(run_id, attempt, seq)
+        #: Why the guard stopped the run, if it did.
+        self.refusal: ApprovalsError | None = None
+        self._attempt = attempt
+        self._owner = owner
+
+    async def emit(self, happening: Happening) -> None:
+        await self.log.happened(happening)
+
+    async def guard(self, call: ToolCall, body: Body) -> str:
+        try:
+            ticket = await in_database(
+                services.begin_execution,
+                self.run_id,
+                attempt=self._attempt,
+                call=call,
+                owner=self._owner,
+            )
+        except ApprovalsError as refusal:
+            self.refusal = refusal
+            raise StopRun(str(refusal)) from refusal
+        if isinstance(ticket, services.Instead):
+            return ticket.text
+        # A task of its own: a run that is taken away does not undo what its tool did,
+        # and the ledger must hear of it.
+        running = asyncio.create_task(_enter(ticket, call.tool, body))
+        _bodies.add(running)
+        running.add_done_callback(_bodies.discard)
+        return await asyncio.shield(running)
+
+
+async def _enter(permit: services.Permit, tool: str, body: Body) -> str:
+    """Run a permitted body once and store what came of it."""
+    ANSWER.set(permit.answer)
+    try:
+        result, failed = as_text(await body(permit.arguments)), False
+    except Exception as error:
+        logger.warning("runner: Tool %s raised.", tool, exc_info=True)
+        result, failed = f"Error: {tool} failed. {type(error).__name__}: {error}", True
+    await in_database(
+        services.finish_execution, permit.execution_id, result=result, failed=failed
+    )
+    return result
+
+
+def as_text(value: Any) -> str:
+    """A tool's result as the model is told: text as it is, other values as JSON.
+
+    What JSON cannot hold is written as Python shows it, inside a JSON string.
+    """
+    if isinstance(value, str):
+        return value.replace("\0", "␀")
+    if isinstance(value, Mapping | list | tuple | int | float | bool | None):
+        with contextlib.suppress(InvalidArguments):
+            return canonical.dumps(value)
+    return json.dumps(repr(value)[:20_000], ensure_ascii=False)
+
+
+# Reading and writing, on database threads
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """What an advance needs: the adapter, and where the agent goes on from."""
+
+    adapter: Adapter
+    message: str
+    #: State at the pause of this run, or None at its start.
+    state: State | None
+    #: State after the thread's previous run.
+    state_before: State | None
+
+
+def _claim(run_id: UUID, owner: str) -> tuple[services.Claim | None, int]:
+    claim = services.claim_run(run_id, owner=owner)
+    return claim, events.last_seq(run_id) if claim else 0
+
+
+def _load(claim: services.Claim) -> Job:
+    """Raises AgentRunError: no such agent, or a state that cannot be read."""
+    run = claim.run
+    adapter = registry.adapter_for(run.agent)
+    given = RunInput.objects.select_related("after__checkpoint").get(run=run)
+    own = Checkpoint.objects.filter(run=run).first()
+    if own is None and run.saved_attempt:
+        raise CheckpointError("The saved state of this run is gone.")
+    before = Checkpoint.objects.filter(run=given.after_id).first()
+    return Job(
+        adapter=adapter,
+        message=given.message,
+        state=_state(own, adapter),
+        state_before=None if own else _state(before, adapter),
+    )
+
+
+def _state(checkpoint: Checkpoint | None, adapter: Adapter) -> State | None:
+    if checkpoint is None:
+        return None
+    if checkpoint.framework != adapter.framework:
+        raise CheckpointError(
+            f"The saved state was written by {checkpoint.framework}, "
+            f"but this agent now runs on {adapter.framework}."
+        )
+    if checkpoint.schema > adapter.schema:
+        raise CheckpointError(
+            f"The saved state has version {checkpoint.schema}; this installation "
+            f"reads up to {adapter.schema}. Run it with the newer release."
+        )
+    try:
+        state = json.loads(checkpoint.state)
+    except ValueError:
+        state = None
+    if not isinstance(state, dict):
+        raise CheckpointError("The saved state of this run is damaged.")
+    return state
+
+
+def _save(
+    claim: services.Claim,
+    adapter: Adapter,
+    outcome: Outcome,
+    rest: list[events.Numbered],
+    seq: int,
+) -> None:
+    """Checkpoint, events and the run's new status, in one transaction."""
+    run, attempt = claim.run, claim.attempt
+    with services.unit_of_work():
+        services.lock_leased(run.pk, attempt)
+        Checkpoint.objects.update_or_create(
+            run=run,
+            defaults={
+                "framework": adapter.framework,
+                "framework_version": adapter.version,
+                "schema": adapter.schema,
+                "attempt": attempt,
+                "state": json.dumps(outcome.state, ensure_ascii=False),
+            },
+        )
+        match outcome:
+            case Finished():
+                services.finish_run(run.pk, attempt=attempt)
+                waiting: list[Interrupt] = []
+            case Interrupted(interrupts=drafts):
+                services.open_interrupts(run.pk, attempt=attempt, drafts=drafts)
+                waiting = list(run.interrupts.open())
+        finished = wire.run_finished(run.thread, run.pk, waiting)
+        events.append(run, attempt, [*rest, (seq, finished)])
+
+
+def _save_failure(
+    claim: services.Claim, rest: list[events.Numbered], error: str, retryable: bool
+) -> None:
+    run, attempt = claim.run, claim.attempt
+    with services.unit_of_work():
+        services.lock_leased(run.pk, attempt)
+        events.append(run, attempt, rest)
+        services.fail_run(run.pk, attempt=attempt, error=error, retryable=retryable)

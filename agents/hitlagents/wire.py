@@ -1,0 +1,106 @@
+"""AG-UI's shapes of what happens in a run (protocol 0.1 and 1.0 agree on these).
+
+Everything is plain JSON objects; the member ``type`` names the event.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from approvals import canonical, services
+from approvals.models import Interrupt
+from hitlagents.adapters.base import ToolCallProposed, ToolCallResult
+
+type Event = tuple[str, dict[str, Any]]
+"""The event's type, and its other members."""
+
+APPROVED_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "approved": {
+            "type": "boolean",
+            "description": "Whether the tool call may run.",
+        }
+    },
+    "required": ["approved"],
+}
+
+
+def text_start(message_id: str) -> Event:
+    return "TEXT_MESSAGE_START", {"messageId": message_id, "role": "assistant"}
+
+
+def text_content(message_id: str, delta: str) -> Event:
+    return "TEXT_MESSAGE_CONTENT", {"messageId": message_id, "delta": delta}
+
+
+def text_end(message_id: str) -> Event:
+    return "TEXT_MESSAGE_END", {"messageId": message_id}
+
+
+def tool_call(happening: ToolCallProposed) -> list[Event]:
+    call = happening.call
+    start = {"toolCallId": call.call_id, "toolCallName": call.tool}
+    if happening.message_id:
+        start["parentMessageId"] = happening.message_id
+    return [
+        ("TOOL_CALL_START", start),
+        ("TOOL_CALL_ARGS", {"toolCallId": call.call_id, "delta": call.arguments}),
+        ("TOOL_CALL_END", {"toolCallId": call.call_id}),
+    ]
+
+
+def tool_result(happening: ToolCallResult) -> Event:
+    return "TOOL_CALL_RESULT", {
+        "messageId": f"{happening.call_id}-result",
+        "toolCallId": happening.call_id,
+        "role": "tool",
+        "content": happening.content,
+    }
+
+
+def run_started(thread_id: object, run_id: object) -> Event:
+    return "RUN_STARTED", {"threadId": str(thread_id), "runId": str(run_id)}
+
+
+def run_finished(
+    thread_id: object, run_id: object, interrupts: list[Interrupt]
+) -> Event:
+    """The end of one advance: with open interrupts their list, without them success."""
+    outcome: dict[str, Any] = {"type": "success"}
+    if interrupts:
+        shapes = [interrupt_shape(interrupt) for interrupt in interrupts]
+        outcome = {"type": "interrupt", "interrupts": shapes}
+    return "RUN_FINISHED", {
+        "threadId": str(thread_id),
+        "runId": str(run_id),
+        "outcome": outcome,
+    }
+
+
+def run_error(message: str) -> Event:
+    return "RUN_ERROR", {"message": message}
+
+
+def interrupt_shape(interrupt: Interrupt) -> dict[str, Any]:
+    """One interrupt as a page gets it; values of secret parameters are hidden."""
+    schema = interrupt.response_schema
+    shape: dict[str, Any] = {
+        "id": str(interrupt.pk),
+        "reason": interrupt.reason,
+        "message": interrupt.message,
+        "toolCallId": interrupt.call_id,
+        "responseSchema": canonical.loads(schema) if schema else APPROVED_SCHEMA,
+        "metadata": {
+            interrupt.run.framework.replace("-", "_") or "sayso": {
+                "function_call": {
+                    "call_id": interrupt.call_id,
+                    "name": interrupt.tool,
+                    "arguments": services.redacted(interrupt),
+                }
+            }
+        },
+    }
+    if interrupt.expires_at is not None:
+        shape["expiresAt"] = interrupt.expires_at.isoformat()
+    return shape
