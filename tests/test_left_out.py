@@ -29,9 +29,9 @@ def run(folder, source: str, **environment: str) -> subprocess.CompletedProcess[
     folder.joinpath("test_sample.py").write_text(source)
     folder.joinpath("pytest.ini").write_text("[pytest]\n")
     clean = {k: v for k, v in os.environ.items() if k != "SAYSO_REQUIRE_ALL"}
+    plugins = ("no:django", "no:langsmith_plugin", "tests.plugins.left_out")
     return subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "no:django", "-p", "no:langsmith_plugin"]
-        + ["-p", "tests.plugins.left_out"],
+        [sys.executable, "-m", "pytest", *(f"-p{name}" for name in plugins)],
         cwd=folder,
         env={**clean, "PYTHONPATH": str(BASE_DIR), **environment},
         capture_output=True,
