@@ -212,7 +212,9 @@ class Interrupt(models.Model):
     message = models.TextField(blank=True)
     title = models.CharField(max_length=SHORT)
     tool = models.CharField(max_length=SHORT)
-    arguments = models.TextField(help_text="Canonical JSON, as the model proposed them.")
+    arguments = models.TextField(
+        help_text="Canonical JSON, as the model proposed them."
+    )
     salt = models.CharField(max_length=64, editable=False)
     arguments_digest = _digest_field()
     tool_schema = models.TextField(blank=True)

@@ -38,9 +38,7 @@ def visible_interrupts(user: Person) -> InterruptQuerySet:
         return Interrupt.objects.all()
     if not sees_inbox(user):
         return Interrupt.objects.none()
-    mine = Interrupt.review_groups.through.objects.filter(
-        group__in=user.groups.values("pk")
-    )
+    mine = Interrupt.review_groups.through.objects.filter(group__in=user.groups.all())
     return Interrupt.objects.filter(pk__in=mine.values("interrupt_id"))
 
 

@@ -54,9 +54,7 @@ def rule_on(
     agent: str, tool: str, *, rules: Sequence[Rule], registered: bool = True
 ) -> Ruling:
     """The ruling for a call of ``tool`` by ``agent``. Never raises."""
-    found = next(
-        (rule.ruling for rule in rules if rule.matches(agent, tool)), Ruling()
-    )
+    found = next((rule.ruling for rule in rules if rule.matches(agent, tool)), Ruling())
     if found.gate == Gate.ALLOW and not registered:
         return found.model_copy(
             update={"gate": Gate.HOLD, "policy": f"{found.policy} (tool unknown)"}

@@ -1,3 +1,7 @@
 from __future__ import annotations
 
-pytest_plugins = ["tests.plugins.left_out", "tests.plugins.machine"]
+pytest_plugins = [
+    "tests.plugins.left_out",
+    "tests.plugins.machine",
+    "tests.plugins.cast",
+]

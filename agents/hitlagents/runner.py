@@ -158,7 +158,9 @@ async def _fail(
     rest = await host.log.drain()
     ending = (host.log.seq + 1, wire.run_error(error))
     try:
-        await in_database(_save_failure, claim, [*rest, ending], error, retryable)
+        await in_database(
+            _save_failure, claim, [*rest, ending], error, retryable=retryable
+        )
     except LostLease:
         logger.info("runner: Run %s ended before it failed.", claim.run.pk)
 
@@ -306,10 +308,10 @@ def _save(
                 "state": json.dumps(outcome.state, ensure_ascii=False),
             },
         )
+        waiting: list[Interrupt] = []
         match outcome:
             case Finished():
                 services.finish_run(run.pk, attempt=attempt)
-                waiting: list[Interrupt] = []
             case Interrupted(interrupts=drafts):
                 services.open_interrupts(run.pk, attempt=attempt, drafts=drafts)
                 waiting = list(run.interrupts.open())
@@ -318,7 +320,11 @@ def _save(
 
 
 def _save_failure(
-    claim: services.Claim, rest: list[events.Numbered], error: str, retryable: bool
+    claim: services.Claim,
+    rest: list[events.Numbered],
+    error: str,
+    *,
+    retryable: bool,
 ) -> None:
     run, attempt = claim.run, claim.attempt
     with services.unit_of_work():

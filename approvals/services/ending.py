@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from approvals import wake
 from approvals.models import Interrupt, Run, ToolExecution
 from approvals.services.work import WORKER, Work
@@ -14,7 +16,7 @@ from approvals.states import (
 
 
 def end_run(
-    work: Work, run: Run, status: RunStatus, action: str, actor: str, **payload: object
+    work: Work, run: Run, status: RunStatus, action: str, actor: str, **payload: Any
 ) -> None:
     """Set one of the end states and free the lease."""
     run.status = status

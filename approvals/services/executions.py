@@ -10,8 +10,8 @@ from uuid import UUID
 
 from approvals import canonical, permissions
 from approvals.exceptions import (
-    AskAgain,
     ApprovalsError,
+    AskAgain,
     InvalidArguments,
     InvalidDecision,
     NotAllowed,
@@ -176,7 +176,11 @@ def _enter_ungated(
         raise NotDecided(f"{call.tool} needs a decision and was not asked.")
     if ruling.gate == Gate.REFUSE:
         work.record(
-            "execution.replaced", actor=WORKER, run=run, tool=call.tool, by=ruling.policy
+            "execution.replaced",
+            actor=WORKER,
+            run=run,
+            tool=call.tool,
+            by=ruling.policy,
         )
         return Instead(
             text=f"Not executed: the policy “{ruling.policy}” refuses this call."
@@ -220,7 +224,11 @@ def _ran_before(
 
 def _adopt(work: Work, run: Run, call: ToolCall, earlier: ToolExecution) -> None:
     was = earlier.call_id
-    earlier.turn, earlier.call_id, earlier.attempt = call.turn, call.call_id, run.attempt
+    earlier.turn, earlier.call_id, earlier.attempt = (
+        call.turn,
+        call.call_id,
+        run.attempt,
+    )
     earlier.save(update_fields=["turn", "call_id", "attempt"])
     work.record(
         "execution.replaced",

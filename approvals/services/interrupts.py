@@ -290,9 +290,7 @@ def _why_not(
     if not interrupt.is_open:
         return _closed(interrupt)
     if run.status != RunStatus.WAITING:
-        return RunEnded(
-            f"The run is not waiting any more: {run.get_status_display()}."
-        )
+        return RunEnded(f"The run is not waiting any more: {run.get_status_display()}.")
     if ballot.shown is not None and ballot.shown != shown_digest(interrupt, ruling):
         return StalePage(interrupt=interrupt)
     return _unfit(interrupt, ballot, reviewer, ruling)
@@ -334,9 +332,10 @@ def _unfit(
         return InvalidDecision(
             "Say why. The agent reads this note and can try another way.", field="note"
         )
-    if ballot.verdict == Verdict.APPROVE and interrupt.votes.filter(
-        voter=reviewer, void_at=None
-    ).exists():
+    if (
+        ballot.verdict == Verdict.APPROVE
+        and interrupt.votes.filter(voter=reviewer, void_at=None).exists()
+    ):
         return AlreadyDecided("You have already approved; another person has to, too.")
     return _bad_content(interrupt, ballot)
 
@@ -364,9 +363,7 @@ def _bad_content(interrupt: Interrupt, ballot: Ballot) -> ApprovalsError | None:
             if problem:
                 return InvalidDecision(problem, field="arguments")
         if ballot.verdict == Verdict.ANSWER and interrupt.response_schema:
-            problem = misfit(
-                interrupt.response_schema, canonical.dumps(ballot.answer)
-            )
+            problem = misfit(interrupt.response_schema, canonical.dumps(ballot.answer))
             if problem:
                 return InvalidDecision(problem, field="answer")
     except InvalidArguments as error:
@@ -678,8 +675,6 @@ def _reopen(work: Work, run: Run, interrupt: Interrupt, decision: Decision) -> N
     interrupt.status = InterruptStatus.OPEN
     interrupt.decided_at = None
     interrupt.save()
-    # A prefetched list would still show the decision as standing.
-    interrupt._prefetched_objects_cache = {}
     run.status = RunStatus.WAITING
     run.lease_owner, run.lease_until = "", None
     run.save(update_fields=["status", "lease_owner", "lease_until", "updated"])
@@ -694,7 +689,10 @@ def current_ruling(agent: str, tool: str) -> Ruling:
     """What the policies say of this tool at this moment."""
     rules = policies.load_rules()
     ruling = policies.rule_on(agent, tool, rules=rules)
-    if ruling.gate != Gate.ALLOW or Tool.objects.filter(agent=agent, name=tool).exists():
+    if (
+        ruling.gate != Gate.ALLOW
+        or Tool.objects.filter(agent=agent, name=tool).exists()
+    ):
         return ruling
     return policies.rule_on(agent, tool, rules=rules, registered=False)
 

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from django.contrib.auth.models import Group, Permission
 from django.db import transaction
 
-from approvals.models import AuditHead
 from approvals.audit import GENESIS
+from approvals.models import AuditHead
 from approvals.policies import FALLBACK_GROUP
 
 REVIEWER = ("view_interrupt", "decide_interrupt", "cancel_run", "settle_toolexecution")

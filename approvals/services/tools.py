@@ -57,14 +57,14 @@ def misfit(schema: str, value: str, *, closed: bool = False) -> str:
         return ""
     loaded = canonical.loads(value)
     try:
-        validator = _validator(schema, closed)
+        validator = _validator(schema, closed=closed)
     except SchemaError as error:
         return f"The tool's own schema is broken: {error.message}."
-    errors = sorted(validator.iter_errors(loaded), key=lambda error: list(error.path))
+    found = sorted(validator.iter_errors(loaded), key=lambda wrong: str(wrong.path))
     lines = []
-    for error in errors[:5]:
-        where = ".".join(str(part) for part in error.absolute_path) or "the arguments"
-        message = error.message
+    for wrong in found[:5]:
+        where = ".".join(str(part) for part in wrong.absolute_path) or "the arguments"
+        message = wrong.message
         if len(message) > 300:
             message = f"{message[:300]}…"
         lines.append(f"{where}: {message}")
@@ -72,7 +72,7 @@ def misfit(schema: str, value: str, *, closed: bool = False) -> str:
 
 
 @lru_cache(maxsize=256)
-def _validator(schema: str, closed: bool) -> Draft202012Validator:
+def _validator(schema: str, *, closed: bool) -> Draft202012Validator:
     loaded = canonical.loads(schema)
     if closed and isinstance(loaded, dict) and "properties" in loaded:
         loaded.setdefault("additionalProperties", False)

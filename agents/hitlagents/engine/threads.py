@@ -33,7 +33,7 @@ class Threads:
         self._lock = Lock()
 
     async def run[**P, T](
-        self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs
+        self, call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
     ) -> T:
         """Call it on one of the threads and give what it gives.
 
@@ -90,21 +90,21 @@ _queue = Threads("sayso-queue", 1)
 
 
 async def in_database[**P, T](
-    call: Callable[P, T], *args: P.args, **kwargs: P.kwargs
+    call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
 ) -> T:
     """Call a sync function that uses the ORM, from the agents' loop."""
     return await _database.run(call, *args, **kwargs)
 
 
 async def in_lease[**P, T](
-    call: Callable[P, T], *args: P.args, **kwargs: P.kwargs
+    call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
 ) -> T:
     """Call what keeps or gives back a lease, and so must never queue behind other work."""
     return await _lease.run(call, *args, **kwargs)
 
 
 async def in_queue[**P, T](
-    call: Callable[P, T], *args: P.args, **kwargs: P.kwargs
+    call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
 ) -> T:
     """Call what reads or writes the task queue: the engine's own thread."""
     return await _queue.run(call, *args, **kwargs)

@@ -1,0 +1,350 @@
+from __future__ import annotations
+
+import uuid
+from datetime import timedelta
+
+import pytest
+from django.utils import timezone
+
+from approvals import services
+from approvals.exceptions import (
+    AlreadyDecided,
+    Expired,
+    InvalidArguments,
+    InvalidDecision,
+    NotAllowed,
+    NotFound,
+    RunEnded,
+    StalePage,
+)
+from approvals.models import AuditEntry, Decision, Interrupt, Policy
+from approvals.states import Gate, InterruptStatus, NoteRule, RunStatus, Verdict
+from tests.plugins.cast import ballot, call
+
+
+def actions(run):
+    return list(
+        AuditEntry.objects.filter(run=run.pk)
+        .order_by("number")
+        .values_list("action", flat=True)
+    )
+
+
+def test_an_approval_queues_the_resume(interrupt, rita):
+    decided = services.decide(interrupt.pk, ballot(interrupt), reviewer=rita)
+
+    assert decided.status == InterruptStatus.APPROVED
+    decided.run.refresh_from_db()
+    assert decided.run.status == RunStatus.QUEUED
+    decision = Decision.objects.get()
+    assert decision.reviewer == rita
+    assert decision.effective_digest == interrupt.arguments_digest
+    assert decision.shown_digest == services.shown_digest(interrupt)
+    assert actions(interrupt.run) == [
+        "run.queued",
+        "run.started",
+        "interrupt.opened",
+        "run.waiting",
+        "interrupt.approved",
+    ]
+
+
+def test_a_denial_carries_its_note_to_the_agent_unchanged(interrupt, rita):
+    note = 'Not "this" one.\nKeep it 🗂'
+    services.decide(
+        interrupt.pk, ballot(interrupt, Verdict.DENY, note=note), reviewer=rita
+    )
+
+    claim = services.claim_run(interrupt.run_id, owner="w")
+    assert claim is not None
+    (answer,) = claim.answers
+    assert answer.verdict == Verdict.DENY
+    assert note in answer.text
+
+
+def test_a_denial_needs_a_note_where_the_policy_says_so(interrupt, rita):
+    with pytest.raises(InvalidDecision) as refused:
+        services.decide(
+            interrupt.pk, ballot(interrupt, Verdict.DENY, note="  "), reviewer=rita
+        )
+    assert refused.value.field == "note"
+    interrupt.refresh_from_db()
+    assert interrupt.is_open
+
+
+def test_k01_the_second_decision_is_refused_with_who_was_first(interrupt, rita, ravi):
+    services.decide(interrupt.pk, ballot(interrupt), reviewer=rita)
+
+    with pytest.raises(AlreadyDecided) as refused:
+        services.decide(
+            interrupt.pk, ballot(interrupt, Verdict.DENY, note="no"), reviewer=ravi
+        )
+    assert "Rita Okafor" in refused.value.message
+    assert refused.value.decision == Decision.objects.get()
+    interrupt.refresh_from_db()
+    assert interrupt.status == InterruptStatus.APPROVED
+
+
+def test_i03_a_page_that_showed_something_else_decides_nothing(interrupt, rita):
+    with pytest.raises(StalePage):
+        services.decide(interrupt.pk, ballot(interrupt, shown="0" * 64), reviewer=rita)
+    interrupt.refresh_from_db()
+    assert interrupt.is_open
+    assert not Decision.objects.exists()
+
+
+def test_what_a_policy_change_shows_is_another_digest(interrupt, rita):
+    before = ballot(interrupt)
+    Policy.objects.filter(name="Destructive file tools").update(
+        note_rule=NoteRule.ALWAYS
+    )
+    with pytest.raises(StalePage):
+        services.decide(interrupt.pk, before, reviewer=rita)
+
+
+@pytest.mark.parametrize("who", ["eve", "mia", "fin"])
+def test_i21_what_one_may_not_see_does_not_exist(interrupt, who, request):
+    stranger = request.getfixturevalue(who)
+    with pytest.raises(NotFound):
+        services.decide(interrupt.pk, ballot(interrupt), reviewer=stranger)
+
+
+def test_a_watcher_may_look_and_not_decide(interrupt, owen):
+    with pytest.raises(NotAllowed):
+        services.decide(interrupt.pk, ballot(interrupt), reviewer=owen)
+
+
+def test_k33_an_id_that_was_never_issued_decides_nothing(interrupt, rita):
+    with pytest.raises(NotFound):
+        services.decide(uuid.uuid4(), ballot(interrupt), reviewer=rita)
+
+
+def test_i05_permission_lost_meanwhile_counts(interrupt, rita):
+    form = ballot(interrupt)
+    rita.groups.clear()
+    with pytest.raises(NotFound):
+        services.decide(interrupt.pk, form, reviewer=type(rita).objects.get(pk=rita.pk))
+
+
+def test_k32_whoever_asked_does_not_decide(make_run, make_interrupts, rita, ravi):
+    (own,) = make_interrupts(1, run=make_run(requester=rita))
+    with pytest.raises(NotAllowed, match="somebody else"):
+        services.decide(own.pk, ballot(own), reviewer=rita)
+    services.decide(own.pk, ballot(own), reviewer=ravi)
+
+
+def test_k32_a_superuser_does_not_decide_their_own(make_run, make_interrupts, ada):
+    (own,) = make_interrupts(1, run=make_run(requester=ada))
+    with pytest.raises(NotAllowed):
+        services.decide(own.pk, ballot(own), reviewer=ada)
+
+
+def test_the_resume_waits_for_every_request_of_the_run(make_interrupts, rita):
+    first, second = make_interrupts(2)
+    services.decide(first.pk, ballot(first), reviewer=rita)
+    first.run.refresh_from_db()
+    assert first.run.status == RunStatus.WAITING
+
+    services.decide(second.pk, ballot(second, Verdict.DENY, note="keep"), reviewer=rita)
+    first.run.refresh_from_db()
+    assert first.run.status == RunStatus.QUEUED
+
+
+def test_m3_cancel_run_ends_it_and_withdraws_the_rest(make_interrupts, rita):
+    first, second = make_interrupts(2)
+    services.decide(first.pk, ballot(first, Verdict.CANCEL_RUN), reviewer=rita)
+
+    first.run.refresh_from_db()
+    second.refresh_from_db()
+    assert first.run.status == RunStatus.CANCELLED
+    assert second.status == InterruptStatus.CANCELLED
+    assert services.claim_run(first.run_id, owner="w") is None
+    assert "interrupt.withdrawn" in actions(first.run)
+    with pytest.raises(RunEnded):
+        services.decide(second.pk, ballot(second), reviewer=rita)
+
+
+def test_m3_cancel_call_is_another_verb_and_the_run_goes_on(interrupt, rita):
+    services.decide(interrupt.pk, ballot(interrupt, Verdict.CANCEL_CALL), reviewer=rita)
+    interrupt.refresh_from_db()
+    interrupt.run.refresh_from_db()
+    assert interrupt.status == InterruptStatus.CANCELLED
+    assert interrupt.run.status == RunStatus.QUEUED
+
+
+def test_the_requester_may_cancel_and_a_stranger_sees_no_run(interrupt, mia, eve):
+    with pytest.raises(NotFound):
+        services.cancel_run(interrupt.run_id, actor=eve)
+    services.cancel_run(interrupt.run_id, actor=mia, note="changed my mind")
+    interrupt.refresh_from_db()
+    assert interrupt.status == InterruptStatus.CANCELLED
+    with pytest.raises(RunEnded):
+        services.cancel_run(interrupt.run_id, actor=mia)
+
+
+def test_k27_a_late_decision_is_refused_without_the_sweeper(interrupt, rita):
+    Interrupt.objects.filter(pk=interrupt.pk).update(
+        expires_at=timezone.now() - timedelta(seconds=5)
+    )
+    with pytest.raises(Expired):
+        services.decide(interrupt.pk, ballot(interrupt), reviewer=rita)
+
+    interrupt.refresh_from_db()
+    interrupt.run.refresh_from_db()
+    assert interrupt.status == InterruptStatus.EXPIRED
+    assert interrupt.run.status == RunStatus.QUEUED
+    assert actions(interrupt.run)[-2:] == ["interrupt.expired", "decision.refused"]
+    with pytest.raises(Expired):
+        services.decide(interrupt.pk, ballot(interrupt), reviewer=rita)
+
+
+def test_k06_what_is_past_its_deadline_expires_once(interrupt):
+    past = timezone.now() - timedelta(minutes=2)
+    Interrupt.objects.filter(pk=interrupt.pk).update(expires_at=past)
+
+    assert services.expire_due(timezone.now()) == 1
+    assert services.expire_due(timezone.now()) == 0
+    entry = AuditEntry.objects.get(action="interrupt.expired")
+    assert entry.actor == "system:sweeper"
+
+
+def test_a_deadline_may_cancel_the_run(desk, make_interrupts):
+    Policy.objects.filter(name="Destructive file tools").update(
+        deadline_seconds=60, on_deadline="cancel_run"
+    )
+    (waiting,) = make_interrupts(1)
+    assert waiting.expires_at is not None
+    services.expire_due(waiting.expires_at + timedelta(seconds=1))
+    waiting.run.refresh_from_db()
+    assert waiting.run.status == RunStatus.WAITING  # the database's clock decides
+
+    Interrupt.objects.update(expires_at=timezone.now() - timedelta(seconds=1))
+    services.expire_due(timezone.now())
+    waiting.run.refresh_from_db()
+    assert waiting.run.status == RunStatus.CANCELLED
+
+
+def test_votes_count_per_effective_arguments(desk, make_interrupts, rita, ravi, ada):
+    Policy.objects.filter(name="Destructive file tools").update(approvals_required=2)
+    (waiting,) = make_interrupts(1)
+    edited = {"filename": "other.txt"}
+
+    services.decide(waiting.pk, ballot(waiting), reviewer=rita)
+    services.decide(waiting.pk, ballot(waiting, arguments=edited), reviewer=ravi)
+    waiting.refresh_from_db()
+    assert waiting.is_open  # one vote for each of two different calls
+
+    with pytest.raises(AlreadyDecided, match="already approved"):
+        services.decide(waiting.pk, ballot(waiting), reviewer=rita)
+
+    services.decide(waiting.pk, ballot(waiting, arguments=edited), reviewer=ada)
+    waiting.refresh_from_db()
+    assert waiting.status == InterruptStatus.APPROVED
+    assert Decision.objects.get().arguments == '{"filename":"other.txt"}'
+
+
+def test_a_vote_of_somebody_who_lost_the_permission_no_longer_counts(
+    desk, make_interrupts, rita, ravi
+):
+    Policy.objects.filter(name="Destructive file tools").update(approvals_required=2)
+    (waiting,) = make_interrupts(1)
+    services.decide(waiting.pk, ballot(waiting), reviewer=rita)
+    rita.groups.clear()
+    services.decide(waiting.pk, ballot(waiting), reviewer=ravi)
+    waiting.refresh_from_db()
+    assert waiting.is_open
+
+
+def test_i19_edited_arguments_must_fit_the_tool(interrupt, rita):
+    for edited in ({"filename": 5}, {}, {"filename": "a", "force": True}):
+        with pytest.raises(InvalidDecision) as refused:
+            services.decide(
+                interrupt.pk, ballot(interrupt, arguments=edited), reviewer=rita
+            )
+        assert refused.value.field == "arguments"
+
+
+def test_a_note_with_a_nul_is_refused(interrupt, rita):
+    with pytest.raises(InvalidArguments, match="NUL"):
+        services.decide(
+            interrupt.pk, ballot(interrupt, Verdict.DENY, note="a\0b"), reviewer=rita
+        )
+
+
+def test_undo_takes_a_decision_back_until_it_left(desk, make_interrupts, rita, ravi):
+    Policy.objects.filter(name="Destructive file tools").update(undo_seconds=20)
+    (waiting,) = make_interrupts(1)
+    services.decide(waiting.pk, ballot(waiting), reviewer=rita)
+    assert services.claim_run(waiting.run_id, owner="w") is None  # not due yet
+
+    with pytest.raises(NotAllowed):
+        services.undo(waiting.pk, actor=ravi)
+    services.undo(waiting.pk, actor=rita)
+    waiting.refresh_from_db()
+    assert waiting.is_open
+    assert Decision.objects.get().undone_at is not None
+
+    services.decide(waiting.pk, ballot(waiting, Verdict.DENY, note="no"), reviewer=ravi)
+    assert Decision.objects.filter(undone_at=None).get().reviewer == ravi
+
+
+def test_undo_is_refused_once_the_agent_has_it(interrupt, rita):
+    services.decide(interrupt.pk, ballot(interrupt), reviewer=rita)
+    with pytest.raises(AlreadyDecided):
+        services.undo(interrupt.pk, actor=rita)
+
+
+def test_k41_the_same_call_reported_twice_is_one_request(make_interrupts, rita):
+    first, second = make_interrupts(2)
+    services.decide(first.pk, ballot(first), reviewer=rita)
+    services.decide(second.pk, ballot(second), reviewer=rita)
+    again = make_interrupts(
+        [call(call_id="call-2", filename="file-2.txt")], run=first.run
+    )
+    assert {row.pk for row in again} == {first.pk, second.pk}
+    first.run.refresh_from_db()
+    assert first.run.status == RunStatus.QUEUED  # decided already, so it goes on
+
+
+def test_b20_equal_call_ids_of_two_runs_are_two_requests(make_interrupts, rita):
+    (one,), (other,) = make_interrupts(1), make_interrupts(1)
+    services.decide(one.pk, ballot(one), reviewer=rita)
+    other.refresh_from_db()
+    assert other.is_open
+
+
+def test_b147_a_stricter_rule_asks_anew_before_the_tool(interrupt, rita, ravi):
+    services.decide(interrupt.pk, ballot(interrupt), reviewer=rita)
+    Policy.objects.filter(name="Destructive file tools").update(approvals_required=2)
+
+    assert services.claim_run(interrupt.run_id, owner="w") is None
+    interrupt.refresh_from_db()
+    interrupt.run.refresh_from_db()
+    assert interrupt.is_open
+    assert interrupt.run.status == RunStatus.WAITING
+    assert "interrupt.reopened" in actions(interrupt.run)
+
+    services.decide(interrupt.pk, ballot(interrupt), reviewer=rita)
+    services.decide(interrupt.pk, ballot(interrupt), reviewer=ravi)
+    assert services.claim_run(interrupt.run_id, owner="w") is not None
+
+
+def test_b147_a_rule_that_now_refuses_denies_by_the_policy(interrupt, rita):
+    services.decide(interrupt.pk, ballot(interrupt), reviewer=rita)
+    Policy.objects.filter(name="Destructive file tools").update(gate=Gate.REFUSE)
+
+    assert services.claim_run(interrupt.run_id, owner="w") is None
+    interrupt.refresh_from_db()
+    assert interrupt.status == InterruptStatus.DENIED
+    claim = services.claim_run(interrupt.run_id, owner="w")
+    assert claim is not None
+    assert claim.answers[0].verdict == Verdict.DENY
+
+
+def test_a_laxer_rule_never_weakens_an_open_case(desk, make_interrupts, rita):
+    Policy.objects.filter(name="Destructive file tools").update(approvals_required=2)
+    (waiting,) = make_interrupts(1)
+    Policy.objects.filter(name="Destructive file tools").update(gate=Gate.ALLOW)
+    services.decide(waiting.pk, ballot(waiting), reviewer=rita)
+    waiting.refresh_from_db()
+    assert waiting.is_open

@@ -1,0 +1,347 @@
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from django.utils import timezone
+
+from approvals import services
+from approvals.exceptions import (
+    AskAgain,
+    InvalidArguments,
+    InvalidDecision,
+    LostLease,
+    NotAllowed,
+    NotDecided,
+    OutcomeUnknown,
+    WorkerMayLive,
+)
+from approvals.models import AuditEntry, Decision, Policy, Run, ToolExecution
+from approvals.services import Instead, Permit
+from approvals.states import (
+    Delivery,
+    ExecutionStatus,
+    Gate,
+    RunStatus,
+    Settlement,
+    Verdict,
+)
+from tests.plugins.cast import ballot, call
+
+GONE = "elsewhere:1:1"
+
+
+def claimed(run_id, owner="w"):
+    claim = services.claim_run(run_id, owner=owner)
+    assert claim is not None
+    return claim
+
+
+def lapse(run_id):
+    Run.objects.filter(pk=run_id).update(
+        lease_until=timezone.now() - timedelta(seconds=1)
+    )
+
+
+@pytest.fixture
+def approved(interrupt, rita):
+    services.decide(interrupt.pk, ballot(interrupt), reviewer=rita)
+    return interrupt
+
+
+def enter(interrupt, attempt, **changes):
+    proposed = call(interrupt.tool, call_id=interrupt.call_id, **changes)
+    if not changes:
+        proposed = proposed.model_copy(update={"arguments": interrupt.arguments})
+    return services.begin_execution(
+        interrupt.run_id, attempt=attempt, call=proposed, owner="w"
+    )
+
+
+def test_i01_an_approved_call_enters_once_and_its_result_is_kept(approved):
+    attempt = claimed(approved.run_id).attempt
+    permit = enter(approved, attempt)
+    assert isinstance(permit, Permit)
+    assert permit.arguments == {"filename": "file-1.txt"}
+    services.finish_execution(permit.execution_id, result="gone")
+
+    assert enter(approved, attempt) == Instead(text="gone")
+    assert ToolExecution.objects.get().status == ExecutionStatus.DONE
+    assert Decision.objects.get().delivery == Delivery.APPLIED
+
+
+def test_i01_without_a_decision_the_body_is_not_entered(make_run):
+    run = make_run()
+    attempt = claimed(run.pk).attempt
+    with pytest.raises(NotDecided):
+        services.begin_execution(run.pk, attempt=attempt, call=call(), owner="w")
+    assert not ToolExecution.objects.exists()
+    assert AuditEntry.objects.filter(action="execution.refused").exists()
+
+
+def test_a_denied_call_tells_the_note_and_is_not_entered(interrupt, rita):
+    services.decide(
+        interrupt.pk, ballot(interrupt, Verdict.DENY, note="Keep it."), reviewer=rita
+    )
+    told = enter(interrupt, claimed(interrupt.run_id).attempt)
+    assert isinstance(told, Instead)
+    assert told.text == "Not executed: a reviewer denied this call. Keep it."
+
+
+def test_i02_other_arguments_than_were_approved_do_not_run(approved):
+    attempt = claimed(approved.run_id).attempt
+    with pytest.raises(InvalidArguments):
+        enter(approved, attempt, filename="other.txt")
+    with pytest.raises(InvalidArguments):
+        services.begin_execution(
+            approved.run_id,
+            attempt=attempt,
+            call=call("pay", call_id=approved.call_id, amount=1, account="2"),
+            owner="w",
+        )
+    assert not ToolExecution.objects.exists()
+
+
+def test_i02_a_tool_whose_schema_changed_is_asked_anew(approved):
+    attempt = claimed(approved.run_id).attempt
+    from approvals.models import Tool
+
+    Tool.objects.filter(name="delete_file").update(schema_digest="1" * 64)
+    with pytest.raises(AskAgain):
+        enter(approved, attempt)
+    services.ask_again(approved.run_id, attempt=attempt, interrupt_id=approved.pk)
+    approved.refresh_from_db()
+    assert approved.is_open
+
+
+def test_edited_arguments_run_instead_of_the_proposed_ones(interrupt, rita):
+    services.decide(
+        interrupt.pk, ballot(interrupt, arguments={"filename": "b"}), reviewer=rita
+    )
+    permit = enter(interrupt, claimed(interrupt.run_id).attempt)
+    assert isinstance(permit, Permit)
+    assert permit.arguments == {"filename": "b"}
+
+
+def test_a_response_takes_the_place_of_the_call(interrupt, rita):
+    services.decide(
+        interrupt.pk,
+        ballot(interrupt, Verdict.RESPOND, output={"ok": False}),
+        reviewer=rita,
+    )
+    told = enter(interrupt, claimed(interrupt.run_id).attempt)
+    assert told == Instead(text='{"ok":false}')
+
+
+def test_an_older_attempt_is_refused(approved):
+    first = claimed(approved.run_id).attempt
+    lapse(approved.run_id)
+    second = claimed(approved.run_id).attempt
+    assert second == first + 1
+    with pytest.raises(LostLease):
+        enter(approved, first)
+    assert not services.renew_lease(approved.run_id, attempt=first)
+    assert services.renew_lease(approved.run_id, attempt=second)
+
+
+def test_i16_a_worker_that_died_inside_the_tool_leaves_it_in_doubt(approved, rita):
+    enter(approved, claimed(approved.run_id, GONE).attempt)
+    lapse(approved.run_id)
+
+    assert services.claim_run(approved.run_id, owner="w") is None
+    run = Run.objects.get(pk=approved.run_id)
+    assert run.status == RunStatus.IN_DOUBT
+    assert Decision.objects.get().delivery == Delivery.IN_DOUBT
+    assert services.claim_run(approved.run_id, owner="w") is None
+
+
+@pytest.mark.parametrize(
+    ("settlement", "told"),
+    [
+        (
+            Settlement.RAN,
+            "Executed. The result was lost; a person confirmed that it ran.",
+        ),
+        (
+            Settlement.DID_NOT_RUN,
+            "Not executed: a person confirmed that it did not run.",
+        ),
+    ],
+)
+def test_i16_a_person_settles_what_is_unknown(approved, rita, eve, settlement, told):
+    enter(approved, claimed(approved.run_id, GONE).attempt)
+    lapse(approved.run_id)
+    services.claim_run(approved.run_id, owner="w")
+    execution = ToolExecution.objects.get()
+
+    with pytest.raises(InvalidDecision):
+        services.settle_execution(
+            execution.pk, settlement=settlement, actor=rita, note=" "
+        )
+    services.settle_execution(
+        execution.pk, settlement=settlement, actor=rita, note="I looked."
+    )
+    assert enter(approved, claimed(approved.run_id).attempt) == Instead(text=told)
+
+
+def test_run_again_only_once_the_old_worker_is_gone(approved, rita):
+    me = services.worker_name()
+    permit = services.begin_execution(
+        approved.run_id,
+        attempt=claimed(approved.run_id).attempt,
+        call=call(call_id=approved.call_id, filename="file-1.txt"),
+        owner=me,
+    )
+    assert isinstance(permit, Permit)
+    lapse(approved.run_id)
+    services.claim_run(approved.run_id, owner="w")
+    execution = ToolExecution.objects.get()
+    again = {"settlement": Settlement.RUN_AGAIN, "actor": rita, "note": "looked"}
+
+    with pytest.raises(WorkerMayLive):
+        services.settle_execution(execution.pk, **again)
+    host = me.split(":")[0]
+    ToolExecution.objects.update(owner=f"{host}:{2**22 + 1}:1")
+    services.settle_execution(execution.pk, **again)
+    assert isinstance(enter(approved, claimed(approved.run_id).attempt), Permit)
+
+
+def test_a_watcher_may_not_settle(approved, owen):
+    enter(approved, claimed(approved.run_id, GONE).attempt)
+    lapse(approved.run_id)
+    services.claim_run(approved.run_id, owner="w")
+    with pytest.raises(NotAllowed):
+        services.settle_execution(
+            ToolExecution.objects.get().pk,
+            settlement=Settlement.RAN,
+            actor=owen,
+            note="x",
+        )
+
+
+def test_a_body_that_comes_back_late_settles_itself(approved):
+    permit = enter(approved, claimed(approved.run_id, GONE).attempt)
+    lapse(approved.run_id)
+    services.claim_run(approved.run_id, owner="w")
+    services.finish_execution(permit.execution_id, result="gone")
+    assert Run.objects.get(pk=approved.run_id).status == RunStatus.QUEUED
+
+
+def test_a_call_entered_twice_in_one_attempt_is_unknown(approved):
+    attempt = claimed(approved.run_id).attempt
+    enter(approved, attempt)
+    with pytest.raises(OutcomeUnknown):
+        enter(approved, attempt)
+
+
+def test_b08_a_retry_after_a_failed_model_gives_the_kept_result(approved, rita):
+    attempt = claimed(approved.run_id).attempt
+    permit = enter(approved, attempt)
+    services.finish_execution(permit.execution_id, result="gone")
+    services.fail_run(
+        approved.run_id, attempt=attempt, error="The model is down.", retryable=True
+    )
+
+    services.retry_run(approved.run_id, actor=rita)
+    assert enter(approved, claimed(approved.run_id).attempt) == Instead(text="gone")
+    assert ToolExecution.objects.count() == 1
+
+
+def test_an_ungated_call_is_in_the_ledger_too(make_run):
+    run = make_run()
+    attempt = claimed(run.pk).attempt
+    permit = services.begin_execution(
+        run.pk, attempt=attempt, call=call("list_files"), owner="w"
+    )
+    assert isinstance(permit, Permit)
+    assert ToolExecution.objects.get().interrupt is None
+
+
+def test_an_ungated_call_that_took_effect_is_not_repeated_by_a_new_model_turn(
+    make_run, mia
+):
+    run = make_run()
+    attempt = claimed(run.pk).attempt
+    note = call("post_note", call_id="first", text="hello")
+    permit = services.begin_execution(run.pk, attempt=attempt, call=note, owner="w")
+    services.finish_execution(permit.execution_id, result="posted")
+    services.fail_run(run.pk, attempt=attempt, error="down", retryable=True)
+    services.retry_run(run.pk, actor=mia)
+
+    attempt = claimed(run.pk).attempt
+    again = note.model_copy(update={"call_id": "second"})
+    told = services.begin_execution(run.pk, attempt=attempt, call=again, owner="w")
+    assert told == Instead(text="posted")
+    other = note.model_copy(update={"call_id": "third"})
+    told = services.begin_execution(run.pk, attempt=attempt, call=other, owner="w")
+    assert isinstance(told, Permit)  # asked for twice on purpose
+
+
+def test_a_read_only_call_cut_off_is_simply_run_again(make_run):
+    run = make_run()
+    attempt = claimed(run.pk, GONE).attempt
+    services.begin_execution(
+        run.pk, attempt=attempt, call=call("list_files"), owner=GONE
+    )
+    lapse(run.pk)
+    assert services.claim_run(run.pk, owner="w") is not None
+
+
+def test_a_refused_tool_tells_which_policy(make_run):
+    Policy.objects.filter(name="Notes").update(gate=Gate.REFUSE)
+    run = make_run()
+    told = services.begin_execution(
+        run.pk,
+        attempt=claimed(run.pk).attempt,
+        call=call("post_note", text="x"),
+        owner="w",
+    )
+    assert isinstance(told, Instead)
+    assert "Notes" in told.text
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "why"),
+    [
+        ("delete_file", '{"filename": "a\\u0000b"}', "NUL"),
+        ("delete_file", '{"filename": NaN}', "NaN"),
+        ("delete_file", '{"filename": 1}', "not of type"),
+        ("delete_file", '{"filename": "a", "filename": "b"}', "twice"),
+        ("delete_file", "{", "not valid JSON"),
+        ("no_such_tool", "{}", "no tool named"),
+    ],
+)
+def test_b49_what_cannot_be_asked_is_refused_before_anyone_is_asked(
+    make_interrupts, tool, arguments, why
+):
+    odd = call(tool).model_copy(update={"arguments": arguments})
+    (refused,) = make_interrupts([odd])
+    assert refused.status == "denied"
+    assert why in refused.decision.note
+    claim = claimed(refused.run_id)
+    assert why in claim.answers[0].text
+
+
+def test_b45_large_integers_stay_exact(make_interrupts, fin):
+    big = 2512292042121000001
+    (waiting,) = make_interrupts([call("pay", amount=big, account="7")])
+    assert str(big) in waiting.arguments
+    services.decide(waiting.pk, ballot(waiting), reviewer=fin)
+    permit = enter(waiting, claimed(waiting.run_id).attempt)
+    assert permit.arguments["amount"] == big
+
+
+def test_a_megabyte_argument_is_kept_whole(make_interrupts, rita):
+    huge = "x" * 1_000_000
+    (waiting,) = make_interrupts([call(filename=huge)])
+    services.decide(waiting.pk, ballot(waiting), reviewer=rita)
+    permit = enter(waiting, claimed(waiting.run_id).attempt)
+    assert permit.arguments["filename"] == huge
+    assert len(waiting.title) <= 200
+
+
+def test_m16_a_secret_is_in_no_title_and_no_record(make_interrupts):
+    (waiting,) = make_interrupts([call("pay", amount=1, account="7", pin="4711")])
+    for entry in AuditEntry.objects.all():
+        assert "4711" not in (entry.payload or "")
+    assert services.redacted(waiting)["pin"] == "hidden, 4 characters"
