@@ -27,7 +27,7 @@ def check_demo(
         Error(
             "Demo mode is on while others can reach this installation.",
             hint="Demo people sign in with known passwords. Set SAYSO_DEMO=0, or keep "
-            "SAYSO_HOST and SAYSO_HOSTS on this machine.",
+            "HOST and SAYSO_HOSTS on this machine.",
             id="hitlsite.E001",
         )
     ]
@@ -43,7 +43,7 @@ def check_debug(
         Error(
             "Debug mode is on while others can reach this installation.",
             hint="Error pages would show code and settings. Set SAYSO_DEBUG=0, or keep "
-            "SAYSO_HOST and SAYSO_HOSTS on this machine.",
+            "HOST and SAYSO_HOSTS on this machine.",
             id="hitlsite.E002",
         )
     ]

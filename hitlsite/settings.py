@@ -46,8 +46,8 @@ TESTING = "pytest" in sys.modules
 DATABASE_URL = env_secret("DATABASE_URL")
 REDIS_URL = env_secret("REDIS_URL")
 
-SAYSO_HOST = env_str("SAYSO_HOST", "127.0.0.1")
-SAYSO_PORT = env_int("SAYSO_PORT", 8000, maximum=65535)
+SAYSO_HOST = env_str("HOST", "127.0.0.1")
+SAYSO_PORT = env_int("PORT", 8000, maximum=65535)
 SAYSO_HTTPS = env_bool("SAYSO_HTTPS")
 ALLOWED_HOSTS = env_list("SAYSO_HOSTS", LOOPBACK_NAMES)
 SAYSO_PUBLIC = not is_loopback(SAYSO_HOST) or not all(map(is_loopback, ALLOWED_HOSTS))

@@ -79,12 +79,12 @@ def test_redis_is_read_without_a_time_limit(data):
 @pytest.mark.parametrize(
     ("environment", "ids"),
     [
-        ({"SAYSO_HOST": "0.0.0.0", "SAYSO_DEMO": "1"}, ["hitlsite.E001"]),
+        ({"HOST": "0.0.0.0", "SAYSO_DEMO": "1"}, ["hitlsite.E001"]),
         ({"SAYSO_HOSTS": "desk.example", "SAYSO_DEMO": "1"}, ["hitlsite.E001"]),
-        ({"SAYSO_HOST": "::", "SAYSO_DEBUG": "1"}, ["hitlsite.E002"]),
+        ({"HOST": "::", "SAYSO_DEBUG": "1"}, ["hitlsite.E002"]),
         ({"SAYSO_PROCESSES": "2"}, ["hitlsite.E003", "hitlsite.E004"]),
         ({"DATABASE_URL": "postgres://db.example/sayso"}, ["hitlsite.E005"]),
-        ({"SAYSO_HOST": "0.0.0.0"}, ["hitlsite.W001", "hitlsite.W002"]),
+        ({"HOST": "0.0.0.0"}, ["hitlsite.W001", "hitlsite.W002"]),
     ],
 )
 def test_an_unsafe_start_is_refused(data, environment, ids):
@@ -105,7 +105,7 @@ def test_an_installation_for_others_passes(data):
         "check",
         "--fail-level",
         "WARNING",
-        SAYSO_HOST="0.0.0.0",
+        HOST="0.0.0.0",
         SAYSO_HOSTS="desk.example",
         SAYSO_HTTPS="1",
         SAYSO_PROCESSES="3",
