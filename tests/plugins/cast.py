@@ -183,7 +183,7 @@ def make_run(mia: User) -> Callable[..., Run]:
     """A queued run that Mia asked for."""
 
     def make(**fields: Any) -> Run:
-        options = {
+        options: dict[str, Any] = {
             "agent": AGENT,
             "framework": "test",
             "thread": uuid.uuid4(),
