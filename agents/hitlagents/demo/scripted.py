@@ -1,0 +1,329 @@
+"""The scripted model: what the demo agents say when no real model is configured.
+
+A pure function of the conversation, so that the process which resumes a run says the same
+as the one that started it. It knows no agent framework; each has a small client that turns
+its own messages into ``Item``s and streams the ``Reply``. Everything a user or a file says
+is data: only the last user message is read for what to do, and only by the rules here.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+LABEL = "Scripted model, no network"
+
+
+@dataclass(frozen=True)
+class Said:
+    """Text of the user or of the assistant."""
+
+    role: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Call:
+    """A proposed call; ``arguments`` is JSON text as a model writes it."""
+
+    call_id: str
+    tool: str
+    arguments: str
+
+
+@dataclass(frozen=True)
+class Result:
+    call_id: str
+    text: str
+
+
+type Item = Said | Call | Result
+
+
+@dataclass(frozen=True)
+class Reply:
+    text: str = ""
+    calls: Sequence[Call] = ()
+
+
+#: How the desk begins what it tells a model about a call that did not run.
+NOT_EXECUTED = "Not executed: "
+DENIED = "a reviewer denied this call."
+
+MAX_CALLS = 20
+MAX_SHOWN = 4000
+
+HELP = (
+    "I look after the files of this workspace. Try “list the files”, “read notes.md” or "
+    "“delete report.txt and notes.md”. Put names with blanks in quotes."
+)
+GREETING = f"Hello. {HELP}"
+
+
+def reply(history: Sequence[Item]) -> Reply:
+    """What the model says next.
+
+    A message may hold several steps ("… then …"). Each is one turn of parallel calls;
+    a call that was denied is never proposed again.
+    """
+    start = max(
+        (
+            index
+            for index, item in enumerate(history)
+            if isinstance(item, Said) and item.role == "user"
+        ),
+        default=None,
+    )
+    if start is None:
+        return Reply(GREETING)
+    request = history[start]
+    assert isinstance(request, Said)
+    since = history[start + 1 :]
+    steps = _steps(request.text)
+    done = _finished_turns(since)
+    if done == 0 and not steps:
+        return Reply(_talk(request.text))
+    told = _account(since)
+    if done < len(steps):
+        return _next_step(steps[done], told, len(history))
+    return Reply(told)
+
+
+# Understanding a message
+
+
+@dataclass(frozen=True)
+class _Wish:
+    tool: str
+    name: str = ""
+
+
+# Every pattern is linear on long input: runs of blanks are gone before they are used.
+_QUOTED = re.compile(
+    r"“([^“”]{1,300})”|\"([^\"]{1,300})\"|`([^`]{1,300})`"
+    r"|(?<!\w)'([^']{1,300})'(?!\w)"
+)
+_VERB = re.compile(
+    r"(?<!\S)(?P<delete>delete|remove|erase)(?=[ ,]|$)"
+    r"|(?<!\S)(?P<read>read|show|open|print|display|cat|what(?:['\u2019]s| is) in)(?=[ ,]|$)"
+    r"|(?<!\S)(?P<list>list|ls|(?:what|which) files)(?=[,.!?]?(?: |$))",
+    re.IGNORECASE,
+)
+_NEGATED = re.compile(
+    r"(?:\bnot|n['\u2019]t|\bnever|\bwithout) (?:\w+ )?$", re.IGNORECASE
+)
+_STEP = re.compile(r"(?:[ ,;]|, )(?:and )?(?:then|after that) ", re.IGNORECASE)
+_SEPARATOR = re.compile(r"[,;]| (?:and|&|plus)(?= )", re.IGNORECASE)
+_PLACE = re.compile(r" (?:the )?(?:files|folder|workspace)\b", re.IGNORECASE)
+_MARK = re.compile("\ue000([0-9]+)\ue000")
+# fmt: off
+_NOT_NAMES = frozenset({
+    "all", "any", "anything", "both", "everything", "file", "files", "folder", "it",
+    "me", "now", "one", "please", "some", "something", "thanks", "that", "them",
+    "these", "this", "those"
+})
+_FILLERS = _NOT_NAMES | frozenset({
+    "a", "about", "also", "an", "as", "called", "can", "content", "contents",
+    "could", "do", "does", "for", "from", "i", "in", "is", "its", "like", "my",
+    "named", "need", "of", "ok", "okay", "our", "out", "the", "there", "to", "too",
+    "us", "want", "well", "will", "workspace", "would", "you", "your"
+})
+# fmt: on
+
+
+def _steps(text: str) -> list[list[_Wish]]:
+    """The steps of a message that ask for anything, each a turn of its own."""
+    plain, quoted = _without_quotes(text)
+    parts: list[list[str]] = []
+    for part in _STEP.split(plain):
+        if parts and not _VERB.search(part):
+            parts[-1].append(part)  # "delete a, then b"
+        else:
+            parts.append([part])
+    steps = [_wishes(", ".join(part), quoted) for part in parts]
+    return [step for step in steps if step]
+
+
+def _without_quotes(text: str) -> tuple[str, list[str]]:
+    """The text on one line with a numbered mark for each quoted name, and the names."""
+    quoted: list[str] = []
+    outside: list[str] = []
+    end = 0
+    for match in _QUOTED.finditer(text):
+        outside.append(text[end : match.start()].replace("\ue000", ""))
+        outside.append(f" \ue000{len(quoted)}\ue000 ")
+        quoted.append(next(group for group in match.groups() if group is not None))
+        end = match.end()
+    outside.append(text[end:].replace("\ue000", ""))
+    return " ".join("".join(outside).replace("\n", " , ").split()), quoted
+
+
+def _wishes(text: str, quoted: Sequence[str]) -> list[_Wish]:
+    """What one step asks for, in its order and without repeats."""
+    verbs = list(_VERB.finditer(text))
+    ends = [*(verb.start() for verb in verbs[1:]), len(text)]
+    wishes: dict[_Wish, None] = {}
+    for verb, end in zip(verbs, ends, strict=False):
+        if _NEGATED.search(text[max(0, verb.start() - 40) : verb.start()]):
+            continue
+        for wish in _wishes_of(verb, text[verb.end() : end], quoted):
+            wishes[wish] = None
+    return list(wishes)
+
+
+def _wishes_of(
+    verb: re.Match[str], rest: str, quoted: Sequence[str]
+) -> Iterator[_Wish]:
+    if verb.lastgroup == "list":
+        yield _Wish("list_files")
+        return
+    names = [name for part in _SEPARATOR.split(rest) if (name := _name(part, quoted))]
+    for name in names:
+        yield _Wish(f"{verb.lastgroup}_file", name)
+    if not names and verb.lastgroup == "read" and _PLACE.search(rest):
+        yield _Wish("list_files")
+
+
+def _name(part: str, quoted: Sequence[str]) -> str:
+    """The one name in ``part``, or nothing when there is none or one cannot be sure."""
+    if mark := _MARK.search(part):
+        return quoted[int(mark[1])]
+    words = [word.lstrip("(").rstrip(".,;:!?)") or word for word in part.split()]
+    left = [word for word in words if word.lower() not in _FILLERS]
+    like_files = [word for word in left if "." in word or "/" in word or "\\" in word]
+    if like_files:
+        return like_files[0]
+    if len(words) == 1 and words[0].lower() not in _NOT_NAMES:
+        return words[0]
+    return left[0] if len(left) == 1 else ""
+
+
+def _talk(text: str) -> str:
+    words = text[:200].lower()
+    if re.match(r"\s*(hi|hello|hey|good (morning|day|evening))\b", words):
+        return GREETING
+    if re.match(r"\s*(thanks|thank you|thx)\b", words):
+        return "You are welcome."
+    if re.match(r"\s*(who|what) are you\b", words):
+        return f"I am file-ops, running on a scripted model without a network. {HELP}"
+    if re.search(r"(?<!\S)(delete|remove|erase)\b", words):
+        return (
+            "I delete files by name. Which ones do you mean? Put names with blanks "
+            "in quotes."
+        )
+    if re.search(r"(?<!\S)(read|show|open|print|display|cat)\b", words):
+        return "Which file do you mean? Put names with blanks in quotes."
+    return f"I did not understand that. {HELP}"
+
+
+# Acting
+
+
+def _next_step(wishes: Sequence[_Wish], told: str, position: int) -> Reply:
+    taken = wishes[:MAX_CALLS]
+    plan = f"I am going to {_joined([_in_words(wish) for wish in taken])}."
+    if len(wishes) > MAX_CALLS:
+        plan += f" That is the first {MAX_CALLS} of {len(wishes)}; ask again for more."
+    calls = [
+        Call(f"call-{position}-{number}", wish.tool, _arguments(wish))
+        for number, wish in enumerate(taken, start=1)
+    ]
+    return Reply(f"{told}\n\n{plan}" if told else plan, calls)
+
+
+def _arguments(wish: _Wish) -> str:
+    if wish.tool == "list_files":
+        return "{}"
+    return json.dumps({"filename": wish.name}, ensure_ascii=False)
+
+
+def _in_words(wish: _Wish) -> str:
+    if wish.tool == "list_files":
+        return "list the files"
+    verb = "delete" if wish.tool == "delete_file" else "read"
+    return f"{verb} {_short(wish.name)}"
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= 80 else f"{name[:77]}…"
+
+
+def _joined(parts: Sequence[str]) -> str:
+    if len(parts) < 2:
+        return "".join(parts)
+    return f"{', '.join(parts[:-1])} and {parts[-1]}"
+
+
+# Telling what happened
+
+
+def _finished_turns(since: Sequence[Item]) -> int:
+    """How often calls were made: each run of results closes one turn."""
+    turns = 0
+    before: Item | None = None
+    for item in since:
+        if isinstance(item, Result) and not isinstance(before, Result):
+            turns += 1
+        before = item
+    return turns
+
+
+def _account(since: Sequence[Item]) -> str:
+    """What the last calls gave, truthfully: the results say so, not the plan."""
+    calls: dict[str, Call] = {}
+    lines: list[str] = []
+    for item in since:
+        if isinstance(item, Result):
+            lines.append(_outcome(calls.get(item.call_id), item.text))
+            continue
+        lines = []  # what came before was told before the next step
+        if isinstance(item, Call):
+            calls[item.call_id] = item
+    return "\n\n".join(lines)
+
+
+def _outcome(call: Call | None, text: str) -> str:
+    """One result as a sentence. A reviewer may have changed the arguments, so what was
+    done is quoted from the result, never from the call."""
+    wish = _wish_of(call)
+    if text.startswith(NOT_EXECUTED):
+        return f"I did not {_in_words(wish)}, because {_reason(text)}"
+    if text.startswith("Error"):
+        return f"I could not {_in_words(wish)}. {_cut(text)}"
+    if text.startswith(_SELF_EXPLAINING.get(wish.tool, "\0")):
+        return _cut(text)
+    return f"When I wanted to {_in_words(wish)}, I was told: {_cut(text)}"
+
+
+#: How the tools' own successes begin.
+_SELF_EXPLAINING = {
+    "list_files": "The workspace",
+    "read_file": "Contents of ",
+    "delete_file": "Deleted ",
+}
+
+
+def _wish_of(call: Call | None) -> _Wish:
+    if call is None:
+        return _Wish("run", "that")
+    try:
+        arguments = json.loads(call.arguments)
+    except ValueError:
+        arguments = {}
+    name = arguments.get("filename", "") if isinstance(arguments, dict) else ""
+    return _Wish(call.tool, str(name))
+
+
+def _reason(text: str) -> str:
+    """The desk's sentence as a clause of ours; a note is quoted word for word."""
+    reason = text.removeprefix(NOT_EXECUTED).strip()
+    note = reason.removeprefix(DENIED).strip()
+    if reason.startswith(DENIED) and note:
+        return f"the reviewer said “{_cut(note)}”."
+    return _cut(reason)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}…"
