@@ -1,0 +1,45 @@
+"""What a tool may know of the call it serves, and the threads plain functions run on.
+
+Adapters set it around the body; tools read it. Nothing here knows a framework.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import ContextVar
+from dataclasses import dataclass
+from functools import cache
+from uuid import UUID
+
+TOOL_THREADS = 16
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToolContext:
+    """The call that is being served."""
+
+    run_id: UUID
+    thread_id: UUID
+    call_id: str
+
+
+TOOL_CONTEXT: ContextVar[ToolContext] = ContextVar("TOOL_CONTEXT")
+
+
+async def on_tool_thread[T](function: Callable[[], T]) -> T:
+    """Run a blocking function with the caller's context variables, off the event loop.
+
+    Not ``asyncio.to_thread``: its executor has six threads on two cores and is shared with
+    everything else, so that six slow tools would stall the whole worker.
+    """
+    context = contextvars.copy_context()
+    loop = asyncio.get_running_loop()
+    return await loop.run_in_executor(_tool_threads(), context.run, function)
+
+
+@cache
+def _tool_threads() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(TOOL_THREADS, thread_name_prefix="sayso-tool")
