@@ -1,0 +1,275 @@
+"""Microsoft Agent Framework (agent-framework-core 1.23) behind the adapter contract.
+
+The native API, not the framework's AG-UI adapter, which loses mixed answers. This module
+holds what does not need the framework: how an agent is described, what its state looks
+like and how failures are worded. ``agent_framework_run`` drives the framework and is
+imported when a run starts.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from importlib import metadata
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from approvals.schemas import ToolSpec
+from approvals.states import Verdict
+from hitlagents.adapters.base import (
+    AgentRunError,
+    CheckpointError,
+    Gating,
+    Host,
+    Outcome,
+    Resume,
+    Start,
+    State,
+)
+
+if TYPE_CHECKING:
+    from agent_framework import FunctionTool
+
+FRAMEWORK = "Microsoft Agent Framework"
+DISTRIBUTION = "agent-framework-core"
+SCHEMA = 1
+
+# The framework reads these once, when it is first imported: no name of its own and no
+# list of the features in use to a model's provider.
+os.environ.setdefault("AGENT_FRAMEWORK_USER_AGENT_DISABLED", "true")
+os.environ.setdefault("AGENT_FRAMEWORK_FEATURE_MASK_DISABLED", "true")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChatModel:
+    """A model this framework can talk to.
+
+    ``connect`` opens a chat client for one advance of one run and closes it afterwards:
+    HTTP connections belong to one event loop, and an adapter may be used from several.
+    """
+
+    label: str
+    connect: Callable[[], AbstractAsyncContextManager[Any]]
+    #: Chat options sent with every request.
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+class AgentFrameworkAdapter:
+    """One agent made of instructions, ``@tool`` functions and a model.
+
+    ``tools`` are the developer's own objects and stay as they are. ``cards`` say what the
+    framework has no place for (risk, title, consequence…), by tool name; description and
+    parameters are filled in from the tool. Raises ValueError when the two do not fit.
+    """
+
+    framework: ClassVar[str] = FRAMEWORK
+    schema: ClassVar[int] = SCHEMA
+    cancel: ClassVar[Verdict] = Verdict.CANCEL_RUN
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        instructions: str,
+        tools: Sequence[FunctionTool],
+        model: ChatModel,
+        gating: Gating,
+        cards: Sequence[ToolSpec] = (),
+    ) -> None:
+        self.name = name
+        self.instructions = instructions
+        self.functions = tuple(tools)
+        self.model = model
+        self.gating = gating
+        self.version = metadata.version(DISTRIBUTION)
+        self.model_label = model.label
+        self._tools = tuple(_described(self.functions, cards))
+
+    @property
+    def tools(self) -> Sequence[ToolSpec]:
+        return self._tools
+
+    async def start(self, start: Start, host: Host) -> Outcome:
+        from hitlagents.adapters.agent_framework_run import Advance
+
+        advance = Advance(self, host, start.run_id, start.thread_id)
+        return await advance.start(start)
+
+    async def resume(self, resume: Resume, host: Host) -> Outcome:
+        from hitlagents.adapters.agent_framework_run import Advance
+
+        advance = Advance(self, host, resume.run_id, resume.thread_id)
+        return await advance.resume(resume)
+
+
+def _described(
+    functions: Sequence[FunctionTool], cards: Sequence[ToolSpec]
+) -> list[ToolSpec]:
+    by_name = {card.name: card for card in cards}
+    names = [function.name for function in functions]
+    if len(set(names)) != len(names):
+        raise ValueError(f"Two tools have the same name: {', '.join(sorted(names))}.")
+    if strangers := by_name.keys() - set(names):
+        raise ValueError(f"There is no tool named {', '.join(sorted(strangers))}.")
+    return [
+        by_name.get(function.name, ToolSpec(name=function.name)).model_copy(
+            update={
+                "description": function.description,
+                "parameters": closed_schema(function),
+            }
+        )
+        for function in functions
+    ]
+
+
+def closed_schema(function: FunctionTool) -> dict[str, Any]:
+    """The tool's JSON Schema, refusing arguments it does not name.
+
+    The framework drops such arguments silently; what a reviewer sees must be what runs.
+    """
+    return {"additionalProperties": False, **function.parameters()}
+
+
+# The state of a thread: the framework's session, and how the calls in it are keyed.
+
+
+@dataclass(kw_only=True)
+class OpenCall:
+    """A call the framework still waits for. ``asked`` is False for a call that is
+    nobody's decision: an allowed sibling, or a tool that does not exist."""
+
+    turn: int
+    call_id: str
+    tool: str
+    #: The provider's id of the call.
+    reference: str
+    asked: bool = False
+
+    def to_state(self) -> dict[str, Any]:
+        return {
+            "turn": self.turn,
+            "tool": self.tool,
+            "reference": self.reference,
+            "asked": self.asked,
+        }
+
+
+@dataclass(kw_only=True)
+class Snapshot:
+    """What is kept between two advances."""
+
+    session: dict[str, Any]
+    #: Model turns taken in the run so far.
+    turn: int = 0
+    calls: dict[str, OpenCall] = field(default_factory=dict)
+
+    def to_state(self) -> State:
+        """Plain JSON. Raises AgentRunError when the session holds something else."""
+        state = {
+            "schema": SCHEMA,
+            "session": self.session,
+            "turn": self.turn,
+            "calls": {key: call.to_state() for key, call in self.calls.items()},
+        }
+        try:
+            plain: State = json.loads(json.dumps(state, allow_nan=False))
+        except (TypeError, ValueError) as error:
+            raise AgentRunError(
+                "The agent's state cannot be stored as JSON.", retryable=False
+            ) from error
+        return plain
+
+    @classmethod
+    def from_state(cls, state: State) -> Snapshot:
+        """Raises CheckpointError when the state is newer than this code, or damaged."""
+        schema = state.get("schema")
+        if isinstance(schema, int) and schema > SCHEMA:
+            raise CheckpointError(
+                "The stored state was written by a newer version of this adapter "
+                f"(layout {schema}, this one reads {SCHEMA})."
+            )
+        try:
+            if schema != SCHEMA:
+                raise ValueError(schema)
+            return cls(
+                session=dict(state["session"]),
+                turn=_natural(state["turn"]),
+                calls={
+                    key: OpenCall(
+                        call_id=key,
+                        turn=_natural(call["turn"]),
+                        tool=str(call["tool"]),
+                        reference=str(call["reference"]),
+                        asked=call["asked"] is True,
+                    )
+                    for key, call in state["calls"].items()
+                },
+            )
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise damaged() from error
+
+
+def damaged() -> CheckpointError:
+    return CheckpointError("The stored state of this run is damaged.")
+
+
+def _natural(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ValueError(value)
+    return value
+
+
+# How a failure of the model or the framework is told to people.
+
+_BUSY = frozenset({408, 409, 425, 429})
+_LOST = frozenset({"APIConnectionError", "APITimeoutError", "TransportError"})
+
+
+def explained(error: BaseException, model: str) -> AgentRunError:
+    """Word a failure for people, with nothing in it that the provider or a tool said.
+
+    Such texts quote requests, addresses and sometimes keys. Retryable unless the same
+    request would be refused again; a wrong key or address can be put right.
+    """
+    for cause in _causes(error):
+        if isinstance(cause, AgentRunError):
+            return cause
+        status = getattr(cause, "status_code", None)
+        if isinstance(status, int):
+            return _by_status(status, model)
+        names = {kind.__name__ for kind in type(cause).__mro__}
+        if isinstance(cause, OSError | TimeoutError) or names & _LOST:
+            return AgentRunError(
+                f"The model ({model}) could not be reached.", retryable=True
+            )
+    last = type(_causes(error)[-1]).__name__
+    return AgentRunError(
+        f"The agent or its model ({model}) failed: {last}.", retryable=True
+    )
+
+
+def _by_status(status: int, model: str) -> AgentRunError:
+    retryable = True
+    if status in _BUSY or status >= 500:
+        told = "is not available now"
+    elif status in {401, 403}:
+        told = "does not accept our key"
+    elif status == 404:
+        told = "does not exist at that address"
+    else:
+        told, retryable = "refused the request", False
+    return AgentRunError(
+        f"The model ({model}) {told} (HTTP {status}).", retryable=retryable
+    )
+
+
+def _causes(error: BaseException) -> list[BaseException]:
+    """The error and what it was raised from, outermost first."""
+    found: list[BaseException] = []
+    current: BaseException | None = error
+    while current is not None and current not in found:
+        found.append(current)
+        current = current.__cause__
+    return found
