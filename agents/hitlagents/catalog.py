@@ -1,0 +1,29 @@
+"""The agents of this installation. Listing them imports no agent framework."""
+
+from __future__ import annotations
+
+from importlib import metadata
+
+from hitlagents.adapters.base import AgentSpec
+from hitlagents.demo import file_ops
+
+_AGENTS = {spec.slug: spec for spec in (file_ops.SPEC,)}
+
+
+def agents() -> list[AgentSpec]:
+    """Every agent, in the order of the catalogue, whether or not it can run here."""
+    return list(_AGENTS.values())
+
+
+def get(slug: str) -> AgentSpec | None:
+    return _AGENTS.get(slug)
+
+
+def installed(spec: AgentSpec) -> bool:
+    """Whether the agent's framework is here. Asked of the distribution's metadata: an
+    import would cost seconds and tens of megabytes, and ``import agents`` always works."""
+    try:
+        metadata.distribution(spec.distribution)
+    except metadata.PackageNotFoundError:
+        return False
+    return True
