@@ -1,0 +1,52 @@
+"""What the contract tests need of an adapter: how to make one from a script and tools.
+
+To put another adapter under contract, add its harness to ``HARNESSES``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar, Protocol
+
+from hitlagents.adapters.agent_framework import AgentFrameworkAdapter
+from hitlagents.adapters.agent_framework_models import scripted
+from hitlagents.adapters.base import Adapter, Gating
+from tests.hitlagents.fakes import FREE, Script, Tools
+
+
+class Harness(Protocol):
+    name: ClassVar[str]
+    #: Whether allowed siblings of a held call wait until the pause is decided.
+    siblings_wait: ClassVar[bool]
+
+    def build(
+        self, script: Script, tools: Tools, allowed: Sequence[str] = FREE
+    ) -> Adapter: ...
+
+
+class AgentFrameworkHarness:
+    name: ClassVar[str] = "agent_framework"
+    siblings_wait: ClassVar[bool] = True
+
+    def build(
+        self, script: Script, tools: Tools, allowed: Sequence[str] = FREE
+    ) -> AgentFrameworkAdapter:
+        from agent_framework import tool
+
+        return AgentFrameworkAdapter(
+            name="tester",
+            instructions="Do as you are told.",
+            tools=[
+                tool(approval_mode="always_require")(function)
+                if function.__name__ in tools.gated
+                else tool(function)
+                for function in tools.functions()
+            ],
+            model=scripted(script),
+            gating=Gating(allowed=frozenset(allowed)),
+        )
+
+
+HARNESSES: dict[str, Harness] = {
+    harness.name: harness for harness in (AgentFrameworkHarness(),)
+}
