@@ -6,8 +6,9 @@ read is held, a tool nobody registered is never let through.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
+from itertools import groupby
 from typing import Any
 
 from pydantic import ConfigDict, ValidationError
@@ -29,6 +30,8 @@ class Ruling(Frozen):
     policy_id: int | None = None
     policy: str = "No policy matches"
     groups: tuple[str, ...] = (FALLBACK_GROUP,)
+    #: The same groups by primary key; empty: look them up by name.
+    group_ids: tuple[int, ...] = ()
     approvals_required: int = 1
     requester_may_decide: bool = False
     note_rule: NoteRule = NoteRule.OPTIONAL
@@ -63,39 +66,65 @@ def rule_on(
 
 
 def load_rules() -> list[Rule]:
-    """All enabled policies, in order."""
-    policies = Policy.objects.filter(enabled=True).prefetch_related("groups")
-    return list(read(policies))
+    """All enabled policies, in order, in one query."""
+    rows = (
+        Policy.objects.filter(enabled=True)
+        .order_by("position", "pk", "groups__name")
+        .values(*COLUMNS, "groups__pk", "groups__name")
+    )
+    return list(read(rows))
 
 
-def read(policies: Iterable[Policy]) -> Iterable[Rule]:
-    """Turn rows into rules; one that cannot be read holds whatever it would match."""
-    for policy in policies:
-        groups = tuple(sorted(group.name for group in policy.groups.all()))
-        fields: dict[str, Any] = {
-            "policy_id": policy.pk,
-            "policy": policy.name,
-            "groups": groups or (FALLBACK_GROUP,),
-        }
-        try:
-            ruling = Ruling(
-                gate=policy.gate,
-                approvals_required=max(1, policy.approvals_required),
-                requester_may_decide=policy.requester_may_decide,
-                note_rule=policy.note_rule,
-                deadline_seconds=policy.deadline_seconds,
-                on_deadline=policy.on_deadline,
-                undo_seconds=policy.undo_seconds,
-                **fields,
-            )
-        except ValidationError:
-            fields["policy"] = f"{policy.name} (cannot be read, so it holds)"
-            ruling = Ruling(**fields)
+COLUMNS = (
+    "pk",
+    "name",
+    "agent_pattern",
+    "tool_pattern",
+    "gate",
+    "approvals_required",
+    "requester_may_decide",
+    "note_rule",
+    "deadline_seconds",
+    "on_deadline",
+    "undo_seconds",
+)
+
+
+def read(rows: Iterable[Mapping[str, Any]]) -> Iterator[Rule]:
+    """Turn rows (one per policy and group) into rules.
+
+    A policy that cannot be read holds whatever it would match.
+    """
+    for _, same in groupby(rows, key=lambda row: row["pk"]):
+        of_policy = list(same)
+        row = of_policy[0]
+        grouped = [each for each in of_policy if each["groups__pk"] is not None]
+        fields: dict[str, Any] = {"policy_id": row["pk"], "policy": row["name"]}
+        if grouped:
+            fields["groups"] = tuple(each["groups__name"] for each in grouped)
+            fields["group_ids"] = tuple(each["groups__pk"] for each in grouped)
         yield Rule(
-            agent_pattern=policy.agent_pattern,
-            tool_pattern=policy.tool_pattern,
-            ruling=ruling,
+            agent_pattern=row["agent_pattern"],
+            tool_pattern=row["tool_pattern"],
+            ruling=_ruling(row, fields),
         )
+
+
+def _ruling(row: Mapping[str, Any], fields: dict[str, Any]) -> Ruling:
+    try:
+        return Ruling(
+            gate=row["gate"],
+            approvals_required=max(1, row["approvals_required"]),
+            requester_may_decide=row["requester_may_decide"],
+            note_rule=row["note_rule"],
+            deadline_seconds=row["deadline_seconds"],
+            on_deadline=row["on_deadline"],
+            undo_seconds=row["undo_seconds"],
+            **fields,
+        )
+    except ValidationError:
+        name = f"{row['name']} (cannot be read, so it holds)"
+        return Ruling(**(fields | {"policy": name}))
 
 
 def strictest(asked: Ruling, current: Ruling) -> Ruling:

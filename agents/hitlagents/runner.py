@@ -209,9 +209,7 @@ async def _enter(permit: services.Permit, tool: str, body: Body) -> str:
     except Exception as error:
         logger.warning("runner: Tool %s raised.", tool, exc_info=True)
         result, failed = f"Error: {tool} failed. {type(error).__name__}: {error}", True
-    await in_database(
-        services.finish_execution, permit.execution_id, result=result, failed=failed
-    )
+    await in_database(services.finish_execution, permit, result=result, failed=failed)
     return result
 
 

@@ -25,6 +25,7 @@ from approvals.models import Decision, Interrupt, Run, Tool, ToolExecution
 from approvals.schemas import ToolCall
 from approvals.services.ending import put_in_doubt, set_delivery
 from approvals.services.interrupts import (
+    WITH_DECISION,
     current_ruling,
     refusal_text,
     unsatisfied,
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
 class Permit:
     """The body may be entered, once, with exactly these arguments."""
 
+    run_id: UUID
     execution_id: int
     arguments: dict[str, Any]
     #: What the reviewer answered beside approving, if anything.
@@ -112,7 +114,7 @@ def begin_execution(
 def _enter(work: Work, run: Run, call: ToolCall, owner: str) -> Permit | Instead:
     interrupt = (
         run.interrupts.filter(turn=call.turn, call_id=call.call_id)
-        .prefetch_related("decisions__reviewer", "review_groups")
+        .prefetch_related(*WITH_DECISION)
         .first()
     )
     if interrupt is None:
@@ -282,25 +284,23 @@ def _claim(
         work.tell_interrupt(interrupt)
     answer = decision.answer if decision else None
     return Permit(
+        run_id=run.pk,
         execution_id=execution.pk,
         arguments=canonical.loads(arguments),
         answer=None if answer is None else canonical.loads(answer),
     )
 
 
-def finish_execution(execution_id: int, *, result: str, failed: bool = False) -> None:
+def finish_execution(permit: Permit, *, result: str, failed: bool = False) -> None:
     """Store what a body gave. Kept also when the run was taken away meanwhile.
 
     A body that came back is a fact: only a row a person has already settled is left as
     it is.
     """
     with unit_of_work() as work:
-        run_id = ToolExecution.objects.values_list("run_id", flat=True).get(
-            pk=execution_id
-        )
-        run = lock_run(run_id)
+        run = lock_run(permit.run_id)
         execution = ToolExecution.objects.select_related("interrupt").get(
-            pk=execution_id
+            pk=permit.execution_id
         )
         if execution.status not in (
             ExecutionStatus.INFLIGHT,
@@ -325,10 +325,11 @@ def finish_execution(execution_id: int, *, result: str, failed: bool = False) ->
             ),
         )
         if execution.interrupt is not None:
-            set_delivery(execution.interrupt, Delivery.APPLIED)
             work.tell_interrupt(execution.interrupt)
         work.tell_run(run)
         if was_in_doubt:
+            if execution.interrupt is not None:
+                set_delivery(execution.interrupt, Delivery.APPLIED)
             _go_on(work, run)
 
 

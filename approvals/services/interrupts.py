@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from django.contrib.auth.models import Group
+from django.db.models import Count, Max, Prefetch, Q
 
 from approvals import canonical, permissions, policies
 from approvals.exceptions import (
@@ -23,7 +24,7 @@ from approvals.exceptions import (
     RunEnded,
     StalePage,
 )
-from approvals.models import Decision, Interrupt, Run, Tool, ToolExecution, Vote
+from approvals.models import Decision, Interrupt, Run, Tool, Vote
 from approvals.policies import Ruling
 from approvals.schemas import Answer, InterruptDraft, ToolCall
 from approvals.services.ending import close_interrupt, end_cancelled, set_delivery
@@ -52,6 +53,12 @@ from approvals.states import (
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
+
+#: What a decision needs of its request beside the row itself.
+WITH_DECISION = (
+    "review_groups",
+    Prefetch("decisions", Decision.objects.select_related("reviewer")),
+)
 
 #: A run that has asked this often is stopped: the model is going in circles.
 MAX_INTERRUPTS = 200
@@ -163,7 +170,9 @@ def _open(
         _decide_by_system(work, interrupt, Verdict.DENY, "policy", note)
 
 
-def _apply(work: Work, interrupt: Interrupt, ruling: Ruling) -> None:
+def _apply(
+    work: Work, interrupt: Interrupt, ruling: Ruling, *, asked_before: bool = False
+) -> None:
     """Put the interrupt, as new or as asked again, under a ruling; saves it."""
     interrupt.policy = ruling.model_dump(mode="json")
     interrupt.expires_at = (
@@ -172,8 +181,13 @@ def _apply(work: Work, interrupt: Interrupt, ruling: Ruling) -> None:
         else None
     )
     interrupt.save()
-    groups = [Group.objects.get_or_create(name=name)[0] for name in ruling.groups]
-    interrupt.review_groups.set(groups)
+    ids = ruling.group_ids or [
+        Group.objects.get_or_create(name=name)[0].pk for name in ruling.groups
+    ]
+    links = Interrupt.review_groups.through.objects
+    if asked_before:
+        links.filter(interrupt=interrupt).delete()
+    links.bulk_create(links.model(interrupt=interrupt, group_id=pk) for pk in ids)
 
 
 def _readable(call: ToolCall) -> tuple[str, str]:
@@ -257,9 +271,7 @@ def _lock_visible(interrupt_id: UUID, user: User) -> Interrupt:
         raise NotFound
     run = lock_run(run_id)
     interrupt = (
-        run.interrupts.filter(pk=interrupt_id)
-        .prefetch_related("review_groups", "decisions__reviewer")
-        .get()
+        run.interrupts.filter(pk=interrupt_id).prefetch_related(*WITH_DECISION).get()
     )
     interrupt.run = run
     return interrupt
@@ -334,6 +346,7 @@ def _unfit(
         )
     if (
         ballot.verdict == Verdict.APPROVE
+        and ruling.approvals_required > 1
         and interrupt.votes.filter(voter=reviewer, void_at=None).exists()
     ):
         return AlreadyDecided("You have already approved; another person has to, too.")
@@ -390,7 +403,7 @@ def _count(
         note=ballot.note,
         created=work.now,
     )
-    if ballot.verdict == Verdict.APPROVE:
+    if ballot.verdict == Verdict.APPROVE and ruling.approvals_required > 1:
         have = _approvals(interrupt, ruling)[effective]
         if have < ruling.approvals_required:
             work.record(
@@ -492,12 +505,14 @@ def _resume_if_decided(work: Work, run: Run) -> None:
     It leaves at the latest dispatch time of the gathered decisions, so that an undo time
     of one of them holds for all.
     """
-    if run.interrupts.open().exists():
+    found = run.interrupts.aggregate(
+        open=Count("pk", filter=Q(status=InterruptStatus.OPEN)),
+        due=Max("decisions__dispatch_at", filter=Q(decisions__undone_at=None)),
+    )
+    if found["open"]:
         work.tell_run(run)
-        return
-    standing = Decision.objects.filter(interrupt__run=run, undone_at=None)
-    due = max(standing.values_list("dispatch_at", flat=True), default=work.now)
-    queue(work, run, max(due, work.now))
+    else:
+        queue(work, run, max(found["due"] or work.now, work.now))
 
 
 # Undoing, expiring, asking again
@@ -577,23 +592,30 @@ def _expire(work: Work, run: Run, interrupt: Interrupt) -> None:
         _resume_if_decided(work, run)
 
 
-def reopen_unsatisfied(work: Work, run: Run) -> bool:
+def decided_interrupts(run: Run) -> list[Interrupt]:
+    """The run's decided requests in the order they were asked, with their decisions."""
+    decided = run.interrupts.decided().prefetch_related(*WITH_DECISION)
+    found = list(decided.order_by("turn", "created", "id"))
+    for interrupt in found:
+        interrupt.run = run
+    return found
+
+
+def reopen_unsatisfied(work: Work, run: Run, decided: Sequence[Interrupt]) -> bool:
     """Ask anew what was approved under rules that have become stricter since.
 
     Looks at every approval whose call has not been entered yet. Returns whether the
     (locked) run went back to waiting because of it.
     """
-    entered = ToolExecution.objects.filter(run=run).values("interrupt_id")
-    approved = (
-        run.interrupts.filter(status=InterruptStatus.APPROVED)
-        .exclude(pk__in=entered)
-        .prefetch_related("decisions__reviewer", "review_groups")
-    )
+    if not decided:
+        return False
+    entered = set(run.executions.values_list("interrupt_id", flat=True))
     reopened = False
-    for interrupt in approved:
-        interrupt.run = run
-        why = unsatisfied(interrupt)
+    for interrupt in decided:
         decision = interrupt.decision
+        if interrupt.status != InterruptStatus.APPROVED or interrupt.pk in entered:
+            continue
+        why = unsatisfied(interrupt)
         if why and decision:
             _ask_again(work, run, interrupt, decision, why)
             reopened = True
@@ -604,7 +626,7 @@ def ask_again(run_id: UUID, *, attempt: int, interrupt_id: UUID) -> Run:
     """The guard found an approval that no longer satisfies the rules: let the run wait."""
     with unit_of_work() as work:
         run = lock_leased(run_id, attempt)
-        interrupt = run.interrupts.get(pk=interrupt_id)
+        interrupt = run.interrupts.prefetch_related(*WITH_DECISION).get(pk=interrupt_id)
         interrupt.run = run
         why, decision = unsatisfied(interrupt), interrupt.decision
         if why and decision:
@@ -618,10 +640,13 @@ def unsatisfied(interrupt: Interrupt) -> str:
     """Why an approval is not enough under the rules and the schema of now; else empty."""
     tool = Tool.objects.filter(agent=interrupt.run.agent, name=interrupt.tool).first()
     ruling = current_ruling(interrupt.run.agent, interrupt.tool)
+    asked = asked_ruling(interrupt)
     if tool is None:
         return "The agent no longer has this tool."
     if tool.schema_digest != interrupt.schema_digest:
         return "The tool's parameters were changed after it was approved."
+    if ruling == asked:
+        return ""
     if ruling.gate == Gate.REFUSE:
         return f"The policy “{ruling.policy}” now refuses this call."
     decision = interrupt.decision
@@ -630,7 +655,7 @@ def unsatisfied(interrupt: Interrupt) -> str:
         if by_policy and ruling.gate == Gate.HOLD:
             return f"The policy “{ruling.policy}” now holds this call for a person."
         return ""
-    needed = policies.strictest(asked_ruling(interrupt), ruling)
+    needed = policies.strictest(asked, ruling)
     have = _approvals(interrupt, needed)[decision.effective_digest]
     if have < needed.approvals_required:
         return (
@@ -649,7 +674,7 @@ def _ask_again(
         interrupt.tool_schema = tool.schema
         interrupt.schema_digest = tool.schema_digest
     _reopen(work, run, interrupt, decision)
-    _apply(work, interrupt, ruling)
+    _apply(work, interrupt, ruling, asked_before=True)
     work.record(
         "interrupt.reopened",
         actor="system:policy",
@@ -750,11 +775,10 @@ def redacted(interrupt: Interrupt) -> Any:
     return arguments
 
 
-def answers_for(run: Run) -> list[Answer]:
+def answers_for(decided: Sequence[Interrupt]) -> list[Answer]:
     """What the decided interrupts say to the agent, and note them as sent."""
     answers = []
-    decided = run.interrupts.decided().prefetch_related("decisions__reviewer")
-    for interrupt in decided.order_by("turn", "created", "id"):
+    for interrupt in decided:
         decision = interrupt.decision
         if decision is None:
             continue

@@ -20,7 +20,11 @@ from approvals.services.ending import (
     put_in_doubt,
     set_delivery,
 )
-from approvals.services.interrupts import answers_for, reopen_unsatisfied
+from approvals.services.interrupts import (
+    answers_for,
+    decided_interrupts,
+    reopen_unsatisfied,
+)
 from approvals.services.work import (
     WORKER,
     Work,
@@ -82,17 +86,18 @@ def queue_run(
 def claim_run(run_id: UUID, *, owner: str) -> Claim | None:
     """Take a queued or abandoned run for one worker; None if there is nothing to do.
 
-    A run whose worker died inside a tool is not taken: it becomes in_doubt. A run whose
+    Raises NotFound. A run whose worker died inside a tool is not taken: it becomes in_doubt. A run whose
     approvals no longer satisfy the policies goes back to waiting.
     """
     with unit_of_work() as work:
-        run = Run.objects.filter(pk=run_id).first() and lock_run(run_id)
-        if run is None or not _is_free(run, work.now):
+        run = lock_run(run_id)
+        if not _is_free(run, work.now):
             return None
         after_lapse = run.status == RunStatus.RUNNING
         if after_lapse and _stopped_inside_a_tool(work, run):
             return None
-        if reopen_unsatisfied(work, run):
+        decided = decided_interrupts(run) if run.saved_attempt else []
+        if reopen_unsatisfied(work, run, decided):
             return None
         run.status = RunStatus.RUNNING
         run.attempt += 1
@@ -100,7 +105,7 @@ def claim_run(run_id: UUID, *, owner: str) -> Claim | None:
         run.save(
             update_fields=["status", "attempt", "lease_owner", "lease_until", "updated"]
         )
-        answers = answers_for(run)
+        answers = answers_for(decided)
         work.record(
             "run.resumed" if answers else "run.started",
             actor=WORKER,
@@ -144,7 +149,7 @@ def fail_run(run_id: UUID, *, attempt: int, error: str, retryable: bool) -> Run:
         run.error, run.retryable = error, retryable
         run.save(update_fields=["error", "retryable"])
         end_run(work, run, RunStatus.FAILED, "run.failed", WORKER, error=error)
-        for interrupt in run.interrupts.decided().prefetch_related("decisions"):
+        for interrupt in decided_interrupts(run):
             decision = interrupt.decision
             if decision and decision.delivery == Delivery.SENT:
                 set_delivery(interrupt, Delivery.FAILED)

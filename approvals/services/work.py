@@ -64,8 +64,7 @@ class Work:
         self.tell("run", run.pk, scopes)
 
     def tell_interrupt(self, interrupt: Interrupt, op: str = "interrupt") -> None:
-        groups = interrupt.review_groups.values_list("pk", flat=True)
-        scopes = {f"group.{pk}" for pk in groups}
+        scopes = {f"group.{group.pk}" for group in interrupt.review_groups.all()}
         self.tell(op, interrupt.pk, scopes | {"all", f"run.{interrupt.run_id}"})
 
 

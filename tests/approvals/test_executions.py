@@ -63,7 +63,7 @@ def test_i01_an_approved_call_enters_once_and_its_result_is_kept(approved):
     permit = enter(approved, attempt)
     assert isinstance(permit, Permit)
     assert permit.arguments == {"filename": "file-1.txt"}
-    services.finish_execution(permit.execution_id, result="gone")
+    services.finish_execution(permit, result="gone")
 
     assert enter(approved, attempt) == Instead(text="gone")
     assert ToolExecution.objects.get().status == ExecutionStatus.DONE
@@ -223,7 +223,7 @@ def test_a_body_that_comes_back_late_settles_itself(approved):
     permit = enter(approved, claimed(approved.run_id, GONE).attempt)
     lapse(approved.run_id)
     services.claim_run(approved.run_id, owner="w")
-    services.finish_execution(permit.execution_id, result="gone")
+    services.finish_execution(permit, result="gone")
     assert Run.objects.get(pk=approved.run_id).status == RunStatus.QUEUED
 
 
@@ -237,7 +237,7 @@ def test_a_call_entered_twice_in_one_attempt_is_unknown(approved):
 def test_b08_a_retry_after_a_failed_model_gives_the_kept_result(approved, rita):
     attempt = claimed(approved.run_id).attempt
     permit = enter(approved, attempt)
-    services.finish_execution(permit.execution_id, result="gone")
+    services.finish_execution(permit, result="gone")
     services.fail_run(
         approved.run_id, attempt=attempt, error="The model is down.", retryable=True
     )
@@ -264,7 +264,7 @@ def test_an_ungated_call_that_took_effect_is_not_repeated_by_a_new_model_turn(
     attempt = claimed(run.pk).attempt
     note = call("post_note", call_id="first", text="hello")
     permit = services.begin_execution(run.pk, attempt=attempt, call=note, owner="w")
-    services.finish_execution(permit.execution_id, result="posted")
+    services.finish_execution(permit, result="posted")
     services.fail_run(run.pk, attempt=attempt, error="down", retryable=True)
     services.retry_run(run.pk, actor=mia)
 
