@@ -1,0 +1,92 @@
+"""The main job in one process: the real framework, runner, rows and files."""
+
+from __future__ import annotations
+
+import pytest
+from asgiref.sync import async_to_sync
+
+from approvals import services
+from approvals.models import Policy, ToolExecution
+from approvals.states import Gate, RunStatus, Verdict
+from hitlagents import conversations, events, registry, runner
+from hitlagents.demo import file_ops
+from hitlagents.models import Checkpoint, Thread
+from tests.plugins.cast import OPS, ballot
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def thread(mia, settings, tmp_path, monkeypatch):
+    settings.SAYSO_DATA = tmp_path
+    monkeypatch.setattr(registry, "_adapters", {})
+    monkeypatch.setattr(registry, "_registered", set())
+    monkeypatch.delenv("SAYSO_MODEL", raising=False)
+    for position, (pattern, gate) in enumerate(
+        [("list_files", Gate.ALLOW), ("read_file", Gate.ALLOW), ("*", Gate.HOLD)], 10
+    ):
+        policy = Policy.objects.create(
+            position=position,
+            name=f"file-ops {pattern}",
+            agent_pattern="file-ops",
+            tool_pattern=pattern,
+            gate=gate,
+        )
+        policy.groups.add(services.make_group(OPS))
+    return Thread.objects.create(agent="file-ops", owner=mia)
+
+
+@pytest.fixture
+def files(thread):
+    folder = file_ops.workspaces() / str(thread.pk)
+    return lambda: {path.name for path in folder.iterdir()} if folder.exists() else None
+
+
+def advance(run):
+    async_to_sync(runner.advance)(run.pk, owner="worker")
+    run.refresh_from_db()
+    return run
+
+
+def said(run):
+    return "".join(
+        members["delta"]
+        for event, members in events.shown(run)
+        if event.type == "TEXT_MESSAGE_CONTENT"
+    )
+
+
+def test_the_file_goes_once_and_only_after_the_approval(thread, files, mia, rita):
+    run = advance(conversations.send(thread.pk, "What files are there?", author=mia))
+    assert run.status == RunStatus.FINISHED
+    assert "report.txt" in said(run)
+
+    text = "Delete report.txt and notes.md, and list the files"
+    run = advance(conversations.send(thread.pk, text, author=mia))
+    assert run.status == RunStatus.WAITING
+    assert "report.txt" in files()
+    approved, denied = run.interrupts.open().order_by("pk")
+    if "notes.md" in approved.arguments:
+        approved, denied = denied, approved
+    services.decide(approved.pk, ballot(approved, Verdict.APPROVE), reviewer=rita)
+    note = 'Legal "needs" it 🙂'
+    services.decide(denied.pk, ballot(denied, Verdict.DENY, note=note), reviewer=rita)
+    stored = Checkpoint.objects.get(run=run).state
+
+    run = advance(run)
+    assert run.status == RunStatus.FINISHED, run.error
+    assert "report.txt" not in files()
+    assert "notes.md" in files()
+    assert "Deleted report.txt." in said(run)
+    assert f"because the reviewer said “{note}”" in said(run)
+    assert ToolExecution.objects.filter(run=run, status="done").count() == 2
+    assert stored != Checkpoint.objects.get(run=run).state
+
+
+def test_the_conversation_goes_on_after_a_cancelled_run(thread, files, mia, rita):
+    run = advance(conversations.send(thread.pk, "Delete report.txt", author=mia))
+    services.cancel_run(run.pk, actor=mia)
+    run = advance(conversations.send(thread.pk, "List the files", author=mia))
+    assert run.status == RunStatus.FINISHED, run.error
+    assert "report.txt" in said(run)
+    assert "report.txt" in files()
