@@ -5,26 +5,17 @@ Verbs are plain functions with keyword-only actors, each one transaction on one 
 
 from __future__ import annotations
 
+from approvals.services.asking_again import ask_again
+from approvals.services.deciding import Ballot, decide, undo
 from approvals.services.executions import (
     Instead,
     Permit,
     begin_execution,
     finish_execution,
-    settle_execution,
-    worker_is_gone,
-    worker_name,
 )
-from approvals.services.interrupts import (
-    Ballot,
-    ask_again,
-    decide,
-    expire_due,
-    open_interrupts,
-    redacted,
-    ruling_for,
-    shown_digest,
-    undo,
-)
+from approvals.services.expiring import expire_due
+from approvals.services.opening import open_interrupts
+from approvals.services.rulings import redacted, ruling_for, shown_digest
 from approvals.services.runs import (
     LEASE,
     Claim,
@@ -38,9 +29,11 @@ from approvals.services.runs import (
     retry_run,
     runs_to_wake,
 )
+from approvals.services.settling import settle_execution
 from approvals.services.setup import make_group, prepare
 from approvals.services.tools import register_tools
 from approvals.services.work import Work, lock_leased, unit_of_work
+from approvals.services.workers import worker_is_gone, worker_name
 
 __all__ = [
     "LEASE",

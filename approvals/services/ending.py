@@ -6,7 +6,7 @@ from typing import Any
 
 from approvals import wake
 from approvals.models import Interrupt, Run, ToolExecution
-from approvals.services.work import WORKER, Work
+from approvals.services.work import WORKER, Work, queue
 from approvals.states import (
     Delivery,
     ExecutionStatus,
@@ -78,3 +78,10 @@ def put_in_doubt(work: Work, run: Run, executions: list[ToolExecution]) -> None:
     run.save(update_fields=["status", "error", "lease_until", "updated"])
     work.record("run.in_doubt", actor=WORKER, run=run, why=run.error)
     work.tell_run(run)
+
+
+def go_on_after_doubt(work: Work, run: Run) -> None:
+    """Queue a run that was in doubt, once nothing in it is."""
+    doubtful = run.executions.filter(status=ExecutionStatus.IN_DOUBT)
+    if run.status == RunStatus.IN_DOUBT and not doubtful.exists():
+        queue(work, run, work.now)

@@ -2,55 +2,40 @@
 
 from __future__ import annotations
 
-import os
-import socket
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from approvals import canonical, permissions
+from approvals import canonical
 from approvals.exceptions import (
     ApprovalsError,
     AskAgain,
     InvalidArguments,
-    InvalidDecision,
-    NotAllowed,
     NotDecided,
-    NotFound,
     OutcomeUnknown,
-    RunEnded,
-    WorkerMayLive,
 )
 from approvals.models import Decision, Interrupt, Run, Tool, ToolExecution
 from approvals.schemas import ToolCall
-from approvals.services.ending import put_in_doubt, set_delivery
-from approvals.services.interrupts import (
-    WITH_DECISION,
-    current_ruling,
-    refusal_text,
-    unsatisfied,
-)
+from approvals.services.answers import refusal_text
+from approvals.services.ending import go_on_after_doubt, put_in_doubt, set_delivery
+from approvals.services.rulings import WITH_DECISION, current_ruling, unsatisfied
 from approvals.services.tools import misfit
 from approvals.services.work import (
     WORKER,
     Work,
     lock_leased,
     lock_run,
-    name_of,
-    queue,
     unit_of_work,
 )
 from approvals.states import (
     Delivery,
     ExecutionStatus,
     Gate,
-    RunStatus,
-    Settlement,
     Verdict,
 )
 
 if TYPE_CHECKING:
-    from django.contrib.auth.models import User
+    pass
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -330,118 +315,4 @@ def finish_execution(permit: Permit, *, result: str, failed: bool = False) -> No
         if was_in_doubt:
             if execution.interrupt is not None:
                 set_delivery(execution.interrupt, Delivery.APPLIED)
-            _go_on(work, run)
-
-
-def settle_execution(
-    execution_id: int,
-    *,
-    settlement: Settlement,
-    actor: User,
-    note: str,
-    result: str = "",
-) -> Run:
-    """A person says what became of a call whose outcome was unknown; the run goes on.
-
-    ``ran``: the model is told ``result``, or that a person confirmed it. ``did_not_run``:
-    the model is told so. ``run_again``: the body will be entered anew; refused with
-    WorkerMayLive while the worker that entered it may still be at it.
-    """
-    with unit_of_work() as work:
-        execution = (
-            ToolExecution.objects.filter(pk=execution_id)
-            .select_related("interrupt")
-            .first()
-        )
-        if execution is None:
-            raise NotFound("There is no such tool call.")
-        if not permissions.visible_runs(actor).filter(pk=execution.run_id).exists():
-            raise NotFound("There is no such tool call.")
-        run = lock_run(execution.run_id)
-        execution.refresh_from_db(fields=["status", "owner"])
-        if not permissions.may_settle(actor, run):
-            raise NotAllowed("You may not settle this.")
-        if execution.status != ExecutionStatus.IN_DOUBT:
-            raise RunEnded("The outcome of this call is already known.")
-        if not note.strip():
-            raise InvalidDecision("Say how you found out.", field="note")
-        _settle(work, run, execution, settlement, result)
-        work.record(
-            "execution.settled",
-            actor=name_of(actor),
-            run=run,
-            interrupt=execution.interrupt,
-            tool=execution.tool,
-            call_id=execution.call_id,
-            settlement=settlement,
-            note=note,
-        )
-        if execution.interrupt is not None:
-            set_delivery(execution.interrupt, Delivery.APPLIED)
-            work.tell_interrupt(execution.interrupt)
-        _go_on(work, run)
-        return run
-
-
-def _settle(
-    work: Work,
-    run: Run,
-    execution: ToolExecution,
-    settlement: Settlement,
-    result: str,
-) -> None:
-    if settlement == Settlement.RUN_AGAIN:
-        if not worker_is_gone(execution.owner):
-            raise WorkerMayLive
-        execution.delete()
-        return
-    if settlement == Settlement.RAN:
-        execution.status = ExecutionStatus.DONE
-        told = "Executed. The result was lost; a person confirmed that it ran."
-        execution.result = result.strip() or told
-    else:
-        execution.status = ExecutionStatus.FAILED
-        execution.result = "Not executed: a person confirmed that it did not run."
-    execution.ended_at = work.now
-    execution.save(update_fields=["status", "result", "ended_at"])
-
-
-def _go_on(work: Work, run: Run) -> None:
-    """Queue a run that was in doubt, once nothing in it is."""
-    doubtful = run.executions.filter(status=ExecutionStatus.IN_DOUBT)
-    if run.status == RunStatus.IN_DOUBT and not doubtful.exists():
-        queue(work, run, work.now)
-
-
-def worker_name() -> str:
-    """Who holds leases here: host, process, and when the process began."""
-    return f"{socket.gethostname()}:{os.getpid()}:{_process_start(os.getpid())}"
-
-
-def worker_is_gone(owner: str) -> bool:
-    """Whether that worker's process is known to have ended. Another host: not known."""
-    host, _, rest = owner.rpartition(":")[0].rpartition(":")
-    if host != socket.gethostname() or not rest.isdigit():
-        return False
-    return _process_start(int(rest)) != owner.rpartition(":")[2]
-
-
-def _process_start(pid: int) -> str:
-    """Start time of a process in clock ticks since boot; empty if there is none.
-
-    Linux keeps it as field 22 of /proc/<pid>/stat. Elsewhere a living process gives "0".
-    """
-    try:
-        with open(f"/proc/{pid}/stat", encoding="ascii", errors="replace") as stat:
-            return stat.read().rpartition(")")[2].split()[19]
-    except FileNotFoundError:
-        pass
-    if os.path.exists("/proc/self/stat"):
-        return ""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return ""
-    except PermissionError:
-        return "0"
-    return "0"
+            go_on_after_doubt(work, run)

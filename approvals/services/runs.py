@@ -14,16 +14,13 @@ from approvals import clock, permissions
 from approvals.exceptions import NotAllowed, NotFound, RunEnded
 from approvals.models import Run
 from approvals.schemas import Answer
+from approvals.services.answers import answers_for, decided_interrupts
+from approvals.services.asking_again import reopen_unsatisfied
 from approvals.services.ending import (
     end_cancelled,
     end_run,
     put_in_doubt,
     set_delivery,
-)
-from approvals.services.interrupts import (
-    answers_for,
-    decided_interrupts,
-    reopen_unsatisfied,
 )
 from approvals.services.work import (
     WORKER,

@@ -1,0 +1,35 @@
+"""The clock decides what nobody decided in time."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from approvals.models import Interrupt
+from approvals.services.work import (
+    lock_run,
+    unit_of_work,
+)
+
+if TYPE_CHECKING:
+    pass
+from approvals.services.outcomes import expire, is_past
+
+
+def expire_due(now: datetime, *, limit: int = 500) -> int:
+    """Expire what is past its deadline, each in a transaction of its own."""
+    due = Interrupt.objects.open().filter(expires_at__lte=now)
+    ids = list(due.order_by("expires_at").values_list("pk", "run_id")[:limit])
+    return sum(_expire_one(run_id, interrupt_id) for interrupt_id, run_id in ids)
+
+
+def _expire_one(run_id: UUID, interrupt_id: UUID) -> int:
+    with unit_of_work() as work:
+        run = lock_run(run_id)
+        interrupt = run.interrupts.get(pk=interrupt_id)
+        interrupt.run = run
+        if not interrupt.is_open or not is_past(interrupt, work.now):
+            return 0
+        expire(work, run, interrupt)
+        return 1

@@ -1,0 +1,187 @@
+"""Pauses: a worker reports calls that must wait, and they become requests."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from django.contrib.auth.models import Group
+
+from approvals import canonical, policies
+from approvals.exceptions import (
+    InvalidArguments,
+)
+from approvals.models import Interrupt, Run, Tool
+from approvals.policies import Ruling
+from approvals.schemas import InterruptDraft, ToolCall
+from approvals.services.tools import misfit, title_of
+from approvals.services.work import (
+    Work,
+    agent_of,
+    lock_leased,
+    unit_of_work,
+)
+from approvals.states import (
+    Gate,
+    InterruptKind,
+    RunStatus,
+    Verdict,
+)
+
+if TYPE_CHECKING:
+    pass
+from approvals.services.outcomes import decide_by_system, resume_if_decided
+from approvals.services.rulings import redacted
+
+#: A run that has asked this often is stopped: the model is going in circles.
+MAX_INTERRUPTS = 200
+
+
+def open_interrupts(
+    run_id: UUID, *, attempt: int, drafts: Sequence[InterruptDraft]
+) -> Run:
+    """Turn a worker's pause into rows and let the run wait.
+
+    A call that is already a row (same run, turn and call id) stays that row. A call that
+    cannot be asked (unknown tool, arguments that do not fit or cannot be shown) or that a
+    policy allows or refuses is decided here by the system, so that the run goes on.
+
+    Raises LostLease.
+    """
+    assert drafts
+    with unit_of_work() as work:
+        run = lock_leased(run_id, attempt)
+        rules = policies.load_rules()
+        tools = {tool.name: tool for tool in Tool.objects.filter(agent=run.agent)}
+        for draft in drafts:
+            known = run.interrupts.filter(
+                turn=draft.call.turn, call_id=draft.call.call_id
+            )
+            if not known.exists():
+                _open(work, run, draft, tools.get(draft.call.tool), rules)
+        run.status = RunStatus.WAITING
+        run.saved_attempt = attempt
+        run.lease_owner, run.lease_until = "", None
+        run.save(
+            update_fields=[
+                "status",
+                "saved_attempt",
+                "lease_owner",
+                "lease_until",
+                "updated",
+            ]
+        )
+        count = run.interrupts.open().count()
+        work.record("run.waiting", actor=agent_of(run), run=run, open=count)
+        work.tell_run(run)
+        resume_if_decided(work, run)
+        return run
+
+
+def _open(
+    work: Work,
+    run: Run,
+    draft: InterruptDraft,
+    tool: Tool | None,
+    rules: Sequence[policies.Rule],
+) -> None:
+    call = draft.call
+    ruling = policies.rule_on(
+        run.agent, call.tool, rules=rules, registered=tool is not None
+    )
+    arguments, problem = _readable(call)
+    problem = problem or _unaskable(run, draft, tool, arguments)
+    interrupt = Interrupt(
+        run=run,
+        turn=call.turn,
+        call_id=call.call_id,
+        framework_ref=call.framework_ref,
+        kind=draft.kind,
+        reason=draft.reason,
+        message=draft.message or f"Approve running {call.tool}?",
+        title=title_of(tool, call.tool, arguments),
+        tool=call.tool,
+        arguments=arguments,
+        salt=canonical.new_salt(),
+        response_schema=(
+            canonical.dumps(draft.response_schema) if draft.response_schema else ""
+        ),
+        verdicts=[verdict.value for verdict in draft.verdicts],
+        created=work.now,
+    )
+    if tool is not None:
+        interrupt.tool_schema = tool.schema
+        interrupt.schema_digest = tool.schema_digest
+        interrupt.risk = tool.risk
+        interrupt.consequence = tool.consequence
+        interrupt.approve_label = tool.approve_label
+        interrupt.secrets = tool.secrets
+    interrupt.arguments_digest = interrupt.digest_of(arguments)
+    apply_ruling(work, interrupt, ruling)
+    work.record(
+        "interrupt.opened",
+        actor=agent_of(run),
+        run=run,
+        interrupt=interrupt,
+        tool=call.tool,
+        call_id=call.call_id,
+        turn=call.turn,
+        arguments_digest=interrupt.arguments_digest,
+        arguments=redacted(interrupt),
+        policy=interrupt.policy,
+    )
+    work.tell_interrupt(interrupt, "opened")
+    if problem:
+        decide_by_system(work, interrupt, Verdict.DENY, "intake", problem)
+    elif ruling.gate == Gate.ALLOW:
+        decide_by_system(work, interrupt, Verdict.APPROVE, "policy", ruling.policy)
+    elif ruling.gate == Gate.REFUSE:
+        note = f"The policy “{ruling.policy}” refuses this call."
+        decide_by_system(work, interrupt, Verdict.DENY, "policy", note)
+
+
+def apply_ruling(
+    work: Work, interrupt: Interrupt, ruling: Ruling, *, asked_before: bool = False
+) -> None:
+    """Put the interrupt, as new or as asked again, under a ruling; saves it."""
+    interrupt.policy = ruling.model_dump(mode="json")
+    interrupt.expires_at = (
+        work.now + timedelta(seconds=ruling.deadline_seconds)
+        if ruling.deadline_seconds
+        else None
+    )
+    interrupt.save()
+    ids = ruling.group_ids or [
+        Group.objects.get_or_create(name=name)[0].pk for name in ruling.groups
+    ]
+    links = Interrupt.review_groups.through.objects
+    if asked_before:
+        links.filter(interrupt=interrupt).delete()
+    links.bulk_create(links.model(interrupt=interrupt, group_id=pk) for pk in ids)
+
+
+def _readable(call: ToolCall) -> tuple[str, str]:
+    """Canonical arguments, and why they cannot be asked about if they cannot.
+
+    What has no canonical form is kept as the text it came in, visibly escaped.
+    """
+    try:
+        return canonical.dumps(canonical.loads(call.arguments or "{}")), ""
+    except InvalidArguments as error:
+        shown = call.arguments[:20_000].encode("unicode_escape").decode("ascii")
+        return canonical.dumps({"unreadable": shown}), str(error)
+
+
+def _unaskable(
+    run: Run, draft: InterruptDraft, tool: Tool | None, arguments: str
+) -> str:
+    """Why nobody should be asked about this call; empty if they should."""
+    if run.interrupts.count() >= MAX_INTERRUPTS:
+        return f"This run has already asked {MAX_INTERRUPTS} times."
+    if draft.kind == InterruptKind.QUESTION:
+        return ""
+    if tool is None:
+        return f"{run.agent} has no tool named {draft.call.tool}."
+    return misfit(tool.schema, arguments)

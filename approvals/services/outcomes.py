@@ -1,0 +1,135 @@
+"""What follows once a request is decided: its status, its entry, the resume of its run."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from django.db.models import Count, Max, Q
+
+from approvals.models import Decision, Interrupt, Run
+from approvals.policies import Ruling
+from approvals.services.ending import close_interrupt, end_cancelled
+from approvals.services.work import (
+    SWEEPER,
+    Work,
+    queue,
+)
+from approvals.states import (
+    STATUS_OF_VERDICT,
+    InterruptStatus,
+    OnDeadline,
+    RunStatus,
+    Verdict,
+)
+
+if TYPE_CHECKING:
+    pass
+from approvals.services.rulings import asked_ruling
+
+
+def settle(
+    work: Work, interrupt: Interrupt, decision: Decision, actor: str, ruling: Ruling
+) -> None:
+    """A decision stands: close the request, and see what follows for the run."""
+    run = interrupt.run
+    status = STATUS_OF_VERDICT[Verdict(decision.verdict)]
+    close_interrupt(work, interrupt, status)
+    work.record(
+        f"interrupt.{status.value}",
+        actor=actor,
+        run=run,
+        interrupt=interrupt,
+        verdict=decision.verdict,
+        note=decision.note,
+        channel=decision.channel,
+        shown_digest=decision.shown_digest,
+        arguments_digest=interrupt.arguments_digest,
+        effective_digest=decision.effective_digest,
+        edited=decision.arguments is not None,
+        answered=decision.answer is not None,
+        policy=ruling.model_dump(mode="json"),
+        dwell_ms=decision.dwell_ms,
+    )
+    if decision.verdict == Verdict.CANCEL_RUN:
+        end_cancelled(work, run, actor, decision.note)
+    elif run.status == RunStatus.WAITING:
+        resume_if_decided(work, run)
+
+
+def decide_by_system(
+    work: Work, interrupt: Interrupt, verdict: Verdict, channel: str, note: str
+) -> None:
+    decision = Decision.objects.create(
+        interrupt=interrupt,
+        verdict=verdict,
+        note=note,
+        channel=channel,
+        effective_digest=interrupt.arguments_digest,
+        created=work.now,
+        dispatch_at=work.now,
+    )
+    ruling = asked_ruling(interrupt)
+    settle(work, interrupt, decision, f"system:{channel}", ruling)
+
+
+def resume_if_decided(work: Work, run: Run) -> None:
+    """Queue the resume once nothing of the pause is open any more.
+
+    It leaves at the latest dispatch time of the gathered decisions, so that an undo time
+    of one of them holds for all.
+    """
+    found = run.interrupts.aggregate(
+        open=Count("pk", filter=Q(status=InterruptStatus.OPEN)),
+        due=Max("decisions__dispatch_at", filter=Q(decisions__undone_at=None)),
+    )
+    if found["open"]:
+        work.tell_run(run)
+    else:
+        queue(work, run, max(found["due"] or work.now, work.now))
+
+
+def is_past(interrupt: Interrupt, now: datetime) -> bool:
+    return interrupt.expires_at is not None and interrupt.expires_at <= now
+
+
+def expire(work: Work, run: Run, interrupt: Interrupt) -> None:
+    ruling = asked_ruling(interrupt)
+    note = "Nobody decided before the deadline."
+    close_interrupt(work, interrupt, InterruptStatus.EXPIRED)
+    Decision.objects.create(
+        interrupt=interrupt,
+        verdict=Verdict.DENY,
+        note=note,
+        channel="deadline",
+        effective_digest=interrupt.arguments_digest,
+        created=work.now,
+        dispatch_at=work.now,
+    )
+    work.record(
+        "interrupt.expired",
+        actor=SWEEPER,
+        run=run,
+        interrupt=interrupt,
+        deadline=interrupt.expires_at.isoformat() if interrupt.expires_at else None,
+        then=ruling.on_deadline,
+    )
+    if ruling.on_deadline == OnDeadline.CANCEL_RUN:
+        end_cancelled(work, run, SWEEPER, note)
+    elif run.status == RunStatus.WAITING:
+        resume_if_decided(work, run)
+
+
+def reopen(work: Work, run: Run, interrupt: Interrupt, decision: Decision) -> None:
+    """Void the decision and its votes; the request is open again and the run waits."""
+    decision.undone_at = work.now
+    decision.save(update_fields=["undone_at"])
+    interrupt.votes.filter(void_at=None).update(void_at=work.now)
+    interrupt.status = InterruptStatus.OPEN
+    interrupt.decided_at = None
+    interrupt.save()
+    run.status = RunStatus.WAITING
+    run.lease_owner, run.lease_until = "", None
+    run.save(update_fields=["status", "lease_owner", "lease_until", "updated"])
+    work.tell_interrupt(interrupt, "opened")
+    work.tell_run(run)

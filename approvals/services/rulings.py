@@ -1,0 +1,132 @@
+"""What the rules say of a request, now and as it was asked, and what a page shows."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from django.db.models import Prefetch
+
+from approvals import canonical, permissions, policies
+from approvals.models import Decision, Interrupt, Tool
+from approvals.policies import Ruling
+from approvals.states import (
+    Gate,
+    Verdict,
+)
+
+if TYPE_CHECKING:
+    pass
+
+#: What a decision needs of its request beside the row itself.
+WITH_DECISION = (
+    "review_groups",
+    Prefetch("decisions", Decision.objects.select_related("reviewer")),
+)
+
+
+def current_ruling(agent: str, tool: str) -> Ruling:
+    """What the policies say of this tool at this moment."""
+    rules = policies.load_rules()
+    ruling = policies.rule_on(agent, tool, rules=rules)
+    if (
+        ruling.gate != Gate.ALLOW
+        or Tool.objects.filter(agent=agent, name=tool).exists()
+    ):
+        return ruling
+    return policies.rule_on(agent, tool, rules=rules, registered=False)
+
+
+def asked_ruling(interrupt: Interrupt) -> Ruling:
+    """The ruling as it was when the call was asked."""
+    return Ruling.model_validate(interrupt.policy)
+
+
+def ruling_for(interrupt: Interrupt) -> Ruling:
+    """What a decision of now must satisfy."""
+    return policies.strictest(
+        asked_ruling(interrupt), current_ruling(interrupt.run.agent, interrupt.tool)
+    )
+
+
+def shown_digest(interrupt: Interrupt, ruling: Ruling | None = None) -> str:
+    """Keyed digest of everything a page shows that a decision is about.
+
+    Goes into every decision form; a form with another one is refused. It changes with
+    the call, the tool's schema and the rules. ``ruling``: that of now, if known.
+    """
+    shown = {
+        "interrupt": str(interrupt.pk),
+        "run": str(interrupt.run_id),
+        "agent": interrupt.run.agent,
+        "turn": interrupt.turn,
+        "call_id": interrupt.call_id,
+        "kind": interrupt.kind,
+        "reason": interrupt.reason,
+        "message": interrupt.message,
+        "title": interrupt.title,
+        "tool": interrupt.tool,
+        "arguments": interrupt.arguments,
+        "tool_schema": interrupt.schema_digest,
+        "response_schema": interrupt.response_schema,
+        "verdicts": interrupt.verdicts,
+        "risk": interrupt.risk,
+        "consequence": interrupt.consequence,
+        "policy": (ruling or ruling_for(interrupt)).model_dump(mode="json"),
+    }
+    return canonical.keyed_digest(
+        interrupt.salt, "sayso.shown.v1", canonical.dumps(shown)
+    )
+
+
+def redacted(interrupt: Interrupt) -> Any:
+    """The arguments for records that outlive the row: secrets replaced by their length."""
+    arguments = canonical.loads(interrupt.arguments)
+    if isinstance(arguments, dict):
+        for name in interrupt.secrets:
+            if name in arguments:
+                size = len(str(arguments[name]))
+                arguments[name] = f"hidden, {size} characters"
+    return arguments
+
+
+def unsatisfied(interrupt: Interrupt) -> str:
+    """Why an approval is not enough under the rules and the schema of now; else empty."""
+    tool = Tool.objects.filter(agent=interrupt.run.agent, name=interrupt.tool).first()
+    ruling = current_ruling(interrupt.run.agent, interrupt.tool)
+    asked = asked_ruling(interrupt)
+    if tool is None:
+        return "The agent no longer has this tool."
+    if tool.schema_digest != interrupt.schema_digest:
+        return "The tool's parameters were changed after it was approved."
+    if ruling == asked:
+        return ""
+    if ruling.gate == Gate.REFUSE:
+        return f"The policy “{ruling.policy}” now refuses this call."
+    decision = interrupt.decision
+    if ruling.gate == Gate.ALLOW or decision is None or decision.reviewer is None:
+        by_policy = decision is not None and decision.channel == "policy"
+        if by_policy and ruling.gate == Gate.HOLD:
+            return f"The policy “{ruling.policy}” now holds this call for a person."
+        return ""
+    needed = policies.strictest(asked, ruling)
+    have = approvals_of(interrupt, needed)[decision.effective_digest]
+    if have < needed.approvals_required:
+        return (
+            f"The policy “{ruling.policy}” now wants {needed.approvals_required} "
+            f"approvals; {have} of those given still count."
+        )
+    return ""
+
+
+def approvals_of(interrupt: Interrupt, ruling: Ruling) -> Counter[str]:
+    """Standing approvals per effective digest, of people who may still give one."""
+    count: Counter[str] = Counter()
+    votes = interrupt.votes.filter(verdict=Verdict.APPROVE, void_at=None)
+    for vote in votes.select_related("voter"):
+        own = interrupt.run.requester_id == vote.voter_id
+        if permissions.may_decide(vote.voter, interrupt) and (
+            ruling.requester_may_decide or not own
+        ):
+            count[vote.effective_digest] += 1
+    return count
