@@ -1,0 +1,27 @@
+"""``./dev bench [latency|cycles|footprint]``: measure the served product."""
+
+from __future__ import annotations
+
+import argparse
+
+from bench import cycles, footprint, latency
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="./dev bench", description=__doc__)
+    parser.add_argument(
+        "what", nargs="?", choices=["latency", "cycles", "footprint"], default=None
+    )
+    parser.add_argument("--rounds", type=int, default=0, help="more rounds, less noise")
+    given = parser.parse_args()
+    if given.what in (None, "footprint"):
+        footprint.main()
+    if given.what in (None, "latency"):
+        latency.main(given.rounds or 60)
+    if given.what in (None, "cycles"):
+        cycles.main(calls=1, rounds=given.rounds or 15)
+        cycles.main(calls=8, rounds=given.rounds or 4)
+
+
+if __name__ == "__main__":
+    main()
