@@ -169,9 +169,7 @@ def served() -> Iterator[Product]:
 
 def moment(stored: str) -> float:
     """A stored time of the database as seconds since the epoch."""
-    text = stored if "." in stored else f"{stored}.0"
-    parsed = datetime.strptime(text, "%Y-%m-%d %H:%M:%S.%f")
-    return parsed.replace(tzinfo=UTC).timestamp()
+    return datetime.fromisoformat(stored).replace(tzinfo=UTC).timestamp()
 
 
 def _token(page: str) -> str:
