@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.http import HttpRequest
 from django.urls import NoReverseMatch, reverse
 from django.utils.translation import gettext as _
+
+from approvals import permissions
+
+if TYPE_CHECKING:
+    from django.contrib.auth.models import User
 
 
 def _entries() -> list[tuple[str, str, str, str, str]]:
@@ -30,6 +35,10 @@ def url_or_empty(route: str) -> str:
         return ""
 
 
+def _waiting(user: User) -> int:
+    return permissions.visible_interrupts(user).open().count()
+
+
 def shell(request: HttpRequest) -> dict[str, Any]:
     user = getattr(request, "user", None)
     if user is None or not user.is_authenticated:
@@ -42,6 +51,8 @@ def shell(request: HttpRequest) -> dict[str, Any]:
             "url": url,
             "hotkey": f"g {_SECOND_KEY[key]}",
             "keys": ["G", _SECOND_KEY[key].upper()],
+            "count": _waiting(user) if key == "inbox" else 0,
+            "unit": _("pending"),
         }
         for key, label, icon, route, permission in _entries()
         if (not permission or user.has_perm(permission))

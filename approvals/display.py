@@ -215,6 +215,17 @@ def show(text: str, *, limit: int | None = LONG) -> Shown:
     )
 
 
+def json_text(text: str) -> str:
+    """JSON text with what cannot be seen as escapes: the same value, all of it in sight."""
+
+    def escaped(match: re.Match[str]) -> str:
+        return (
+            json.dumps(match[0])[1:-1] if _is_hidden(text, match.start()) else match[0]
+        )
+
+    return _SUSPECT.sub(escaped, text)
+
+
 def visible(text: object) -> SafeString:
     """One line of text for a heading or a cell: nothing hidden, isolated in direction."""
     return format_html('<bdi dir="auto">{}</bdi>', show(str(text), limit=None).html)
@@ -436,7 +447,21 @@ STATE_OF: dict[str, str] = {
     "finished": "approved",
     "done": "approved",
     "in_doubt": "failed",
+    "neutral": "cancelled",
 }
+
+
+# Where the status itself says more than the state it is drawn as.
+STATUS_ICONS: dict[str, str] = {
+    "queued": "clock",
+    "running": "loader-circle",
+    "inflight": "loader-circle",
+    "neutral": "dot",
+}
+
+
+def icon_of(status: str) -> str:
+    return STATUS_ICONS.get(status) or STATE_ICONS[state_of(status)]
 
 
 def state_of(status: str) -> str:

@@ -142,6 +142,7 @@ TEMPLATES: list[dict[str, Any]] = [
                 "django.contrib.auth.context_processors.auth",
                 "django.contrib.messages.context_processors.messages",
                 "hitlsite.context_processors.sayso",
+                "approvals.context_processors.shell",
             ],
         },
     },

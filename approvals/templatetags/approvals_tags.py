@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import lru_cache
 
 from django import template
 from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
+from django.utils.translation import gettext as _
 from lucide.templatetags.lucide import lucide
 
 from approvals import display
+from approvals.cases import person_name
 
 register = template.Library()
 
@@ -23,6 +25,7 @@ register.filter("risk_word", display.risk_word)
 register.filter("risk_notice", display.risk_notice)
 register.filter("state_of", display.state_of)
 register.filter("state_word", display.state_word)
+register.filter("json_text", display.json_text)
 register.filter("duration", display.duration)
 register.filter("arguments_of", display.arguments_of)
 
@@ -48,14 +51,14 @@ def state_badge(status: str, word: str = "") -> SafeString:
     return format_html(
         '<span class="st st-{}">{}{}</span>',
         state,
-        _icon(display.STATE_ICONS[state], ""),
+        _icon(display.icon_of(status), ""),
         word or display.state_word(status),
     )
 
 
 @register.simple_tag
 def state_icon(status: str) -> SafeString:
-    return _icon(display.STATE_ICONS[display.state_of(status)], "")
+    return _icon(display.icon_of(status), "")
 
 
 @register.simple_tag
@@ -109,6 +112,37 @@ def age(then: datetime) -> SafeString:
         f"{local:%d %b %Y, %H:%M:%S %Z}",
         display.age(then, timezone.now()),
     )
+
+
+@register.simple_tag
+def countdown(until: datetime) -> SafeString:
+    """ "12 min left", counted down in the browser."""
+    return format_html(
+        '<bdi><relative-time datetime="{}" format="duration" format-style="short" '
+        'precision="minute" no-title>{}</relative-time> {}</bdi>',
+        until.isoformat(),
+        display.duration(max(until - timezone.now(), timedelta())),
+        _("left"),
+    )
+
+
+@register.filter
+def shown_text(text: str) -> SafeString:
+    """A result as it is, its end behind a click where it is long."""
+    shown = display.show(text)
+    if shown.rest is None:
+        return shown.html
+    return format_html(
+        "{}<details><summary>{}</summary>{}</details>",
+        shown.html,
+        _("Show all (%s)") % shown.size_words,
+        shown.rest,
+    )
+
+
+@register.filter
+def person(user: object) -> str:
+    return person_name(user) if user else _("somebody")
 
 
 @register.simple_tag

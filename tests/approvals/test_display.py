@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import time
 from datetime import UTC, datetime, timedelta
 
@@ -172,6 +173,14 @@ def test_a_value_that_is_no_object_is_shown():
 )
 def test_effect_in_words(tool, arguments, words):
     assert display.effect(tool, arguments) == words
+
+
+def test_json_text_keeps_its_value_with_nothing_hidden():
+    text = json.dumps({"a": "x\u202ey\U000e0041\u00a0é日"}, ensure_ascii=False)
+    shown = display.json_text(text)
+    assert json.loads(shown) == json.loads(text)
+    assert display.hidden_characters(shown) == []
+    assert "é日" in shown
 
 
 def test_effect_leaves_secrets_out():

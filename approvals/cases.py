@@ -1,0 +1,463 @@
+"""A request as one person sees it: what it shows, what they may do, what came of it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from django.contrib.auth import get_user_model
+from django.utils import timezone
+from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
+
+from approvals import audit, canonical, display, permissions, services
+from approvals.exceptions import AlreadyDecided, ApprovalsError, Expired
+from approvals.models import AuditEntry, Decision, Interrupt
+from approvals.policies import Ruling
+from approvals.states import (
+    Delivery,
+    Gate,
+    InterruptKind,
+    InterruptStatus,
+    NoteRule,
+    OnDeadline,
+    Risk,
+    RunStatus,
+    Verdict,
+)
+
+if TYPE_CHECKING:
+    from approvals.permissions import Person
+
+
+def person_name(user: object) -> str:
+    """A person as pages name them."""
+    full = user.get_full_name() if hasattr(user, "get_full_name") else ""
+    return str(full or user)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Happened:
+    """One line of a history."""
+
+    words: str
+    actor: str
+    time: datetime
+    action: str
+    interrupt: UUID | None = None
+
+
+def actor_words(actor: str, names: dict[str, str]) -> str:
+    kind, _colon, rest = actor.partition(":")
+    if kind == "system":
+        return {
+            "sweeper": _("the clock"),
+            "worker": _("the worker"),
+            "policy": _("the policy"),
+            "intake": _("the intake check"),
+        }.get(rest, rest)
+    return rest if kind == "agent" and rest else names.get(actor, actor)
+
+
+def happened(entries: Iterable[AuditEntry]) -> list[Happened]:
+    """Audit entries as lines of a history, people by their names."""
+    entries = list(entries)
+    users = get_user_model().objects.filter(
+        username__in={entry.actor for entry in entries}
+    )
+    names = {user.get_username(): person_name(user) for user in users}
+    return [
+        Happened(
+            words=audit.ACTIONS.get(entry.action, entry.action),
+            actor=actor_words(entry.actor, names),
+            time=entry.time,
+            action=entry.action,
+            interrupt=entry.interrupt,
+        )
+        for entry in entries
+    ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Problem:
+    """Why what somebody sent was not done, and whatever they typed."""
+
+    text: str
+    detail: str = ""
+    note: str = ""
+    field: str = ""
+    conflict: bool = False
+
+
+def done_word(verdict: str) -> str:
+    return {
+        Verdict.APPROVE: _("approved"),
+        Verdict.DENY: _("denied"),
+        Verdict.ANSWER: _("answered"),
+        Verdict.RESPOND: _("answered"),
+    }.get(Verdict(verdict), _("cancelled"))
+
+
+def not_sent(verdict: str) -> str:
+    """Says what was not done."""
+    return {
+        Verdict.APPROVE: _("Your approval was not sent."),
+        Verdict.DENY: _("Your denial was not sent."),
+        Verdict.ANSWER: _("Your answer was not sent."),
+        Verdict.RESPOND: _("Your answer was not sent."),
+    }.get(Verdict(verdict), _("Your decision was not sent."))
+
+
+def problem_of(
+    error: ApprovalsError, *, verdict: str, note: str, now: datetime
+) -> Problem:
+    """The refusal in words: who was faster, when, and that nothing was sent."""
+    field = str(getattr(error, "field", ""))
+    if isinstance(error, AlreadyDecided) and error.decision is not None:
+        decision = error.decision
+        text = _("%(who)s %(did)s this %(ago)s ago.") % {
+            "who": decision.by,
+            "did": done_word(decision.verdict),
+            "ago": display.duration(now - decision.created),
+        }
+        return Problem(
+            text=f"{text} {not_sent(verdict)}",
+            detail=decision.note,
+            note=note,
+            conflict=True,
+        )
+    text = error.message
+    if error.http_status == 409:
+        text = f"{text} {not_sent(verdict)}"
+    return Problem(
+        text=text,
+        note=note,
+        field=field,
+        conflict=isinstance(error, Expired) or error.http_status == 409,
+    )
+
+
+class Case:
+    """One request for one person. Reads only; everything asked twice is kept."""
+
+    def __init__(self, interrupt: Interrupt, person: Person) -> None:
+        self.interrupt = interrupt
+        self.run = interrupt.run
+        self.person = person
+        self.now = timezone.now()
+
+    @cached_property
+    def ruling(self) -> Ruling:
+        return services.ruling_for(self.interrupt)
+
+    @cached_property
+    def shown(self) -> str:
+        """Digest of what this page shows; travels in the form."""
+        return services.shown_digest(self.interrupt, self.ruling)
+
+    @cached_property
+    def decision(self) -> Decision | None:
+        return self.interrupt.decision
+
+    @property
+    def is_question(self) -> bool:
+        return self.interrupt.kind == InterruptKind.QUESTION
+
+    @property
+    def is_open(self) -> bool:
+        return self.interrupt.is_open and not self.is_past
+
+    @property
+    def is_past(self) -> bool:
+        until = self.interrupt.expires_at
+        return until is not None and until <= self.now and self.interrupt.is_open
+
+    @property
+    def status(self) -> str:
+        return InterruptStatus.EXPIRED if self.is_past else self.interrupt.status
+
+    @property
+    def soon(self) -> bool:
+        until = self.interrupt.expires_at
+        return (
+            self.is_open
+            and until is not None
+            and (until - self.now).total_seconds() < 900
+        )
+
+    @property
+    def version(self) -> str:
+        """Changes whenever the page of this request should."""
+        parts = (
+            self.status,
+            self.run.status,
+            self.decision.delivery if self.decision else "",
+            self.have,
+            self.others_open,
+            self.shown if self.is_open else "",
+        )
+        return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
+
+    # Who may do what
+
+    @cached_property
+    def groups(self) -> str:
+        return ", ".join(
+            sorted(group.name for group in self.interrupt.review_groups.all())
+        )
+
+    @cached_property
+    def why_not(self) -> str:
+        """Why this person cannot decide; empty if they can."""
+        if not permissions.may_decide(self.person, self.interrupt):
+            return _("You can read this. %(groups)s can decide.") % {
+                "groups": self.groups or _("Nobody")
+            }
+        if (
+            self.run.requester_id == self.person.pk
+            and not self.ruling.requester_may_decide
+        ):
+            return _(
+                "You asked for this run, so somebody else in %(groups)s has to decide."
+            ) % {"groups": self.groups}
+        if self.voted:
+            left = self.ruling.approvals_required - self.have
+            return ngettext(
+                "You approved. %(n)s more approval is needed.",
+                "You approved. %(n)s more approvals are needed.",
+                left,
+            ) % {"n": left}
+        if self.run.status != RunStatus.WAITING:
+            return _("The run is working. This can be decided once it waits.")
+        return ""
+
+    @property
+    def can_decide(self) -> bool:
+        return self.is_open and not self.why_not
+
+    @cached_property
+    def can_cancel(self) -> bool:
+        return not self.run.ended and permissions.may_cancel(self.person, self.run)
+
+    def _takes(self, verdict: Verdict) -> bool:
+        return verdict in self.interrupt.verdicts
+
+    @property
+    def can_approve(self) -> bool:
+        return (
+            not self.is_question
+            and self._takes(Verdict.APPROVE)
+            and self.ruling.gate != Gate.REFUSE
+        )
+
+    @property
+    def can_deny(self) -> bool:
+        return self._takes(Verdict.DENY)
+
+    @property
+    def can_answer(self) -> bool:
+        return self._takes(Verdict.ANSWER)
+
+    @property
+    def can_cancel_call(self) -> bool:
+        return self._takes(Verdict.CANCEL_CALL)
+
+    # What it says
+
+    @property
+    def heading(self) -> str:
+        title = self.interrupt.title
+        return title if self.is_question or title.endswith("?") else f"{title}?"
+
+    @property
+    def approve_label(self) -> str:
+        return self.interrupt.approve_label or display.approve_label(
+            self.interrupt.tool
+        )
+
+    @property
+    def high_risk(self) -> bool:
+        return self.interrupt.risk == Risk.HIGH
+
+    @property
+    def risk_notice(self) -> str:
+        if self.interrupt.consequence or self.is_question:
+            return self.interrupt.consequence
+        return display.risk_notice(self.interrupt.risk)
+
+    @property
+    def note_rule(self) -> str:
+        return {
+            NoteRule.ALWAYS: _("(required)"),
+            NoteRule.ON_DENY: _("(required to deny)"),
+        }.get(self.ruling.note_rule, _("(optional, the agent reads it)"))
+
+    @property
+    def hint(self) -> str:
+        need = self.ruling.approvals_required
+        if need > 1:
+            return _("%(have)s of %(need)s approvals given.") % {
+                "have": self.have,
+                "need": need,
+            }
+        if self.is_question:
+            return _("The answer goes to the agent as you send it.")
+        if self.can_deny:
+            return _("Deny tells the agent no; the run carries on.")
+        return ""
+
+    @property
+    def form_id(self) -> str:
+        return f"decide-{self.interrupt.pk}"
+
+    @property
+    def card_target(self) -> str:
+        return f"#card-{self.interrupt.pk}"
+
+    @property
+    def took(self) -> str:
+        """How long it waited for its decision."""
+        decision = self.decision
+        return (
+            display.duration(decision.created - self.interrupt.created)
+            if decision
+            else ""
+        )
+
+    @property
+    def raw(self) -> str:
+        """The arguments as one JSON text, secrets hidden."""
+        return display.json_text(canonical.dumps(services.redacted(self.interrupt)))
+
+    @property
+    def policy_lines(self) -> list[tuple[str, str]]:
+        ruling = self.ruling
+        lines = [
+            (_("Rule"), ruling.policy),
+            (
+                _("Who can answer") if self.is_question else _("Who can decide"),
+                self.groups,
+            ),
+        ]
+        if ruling.approvals_required > 1:
+            lines.append((_("Approvals needed"), str(ruling.approvals_required)))
+        lines.append((_("Note"), NoteRule(ruling.note_rule).label))
+        lines.append(
+            (
+                _("Own requests"),
+                _("May be decided")
+                if ruling.requester_may_decide
+                else _("Somebody else decides"),
+            )
+        )
+        if self.interrupt.expires_at is None:
+            then = _("Stays open")
+        elif ruling.on_deadline == OnDeadline.CANCEL_RUN:
+            then = _("The run is cancelled")
+        else:
+            then = _("The agent is told no")
+        lines.append((_("If nobody answers"), then))
+        if ruling.undo_seconds:
+            lines.append((_("Undo"), _("Within %s s") % ruling.undo_seconds))
+        return lines
+
+    @cached_property
+    def history(self) -> list[Happened]:
+        entries = AuditEntry.objects.filter(interrupt=self.interrupt.pk).order_by(
+            "-number"
+        )[:12]
+        return happened(reversed(list(entries)))
+
+    # Its place in the run, and what came of it
+
+    @cached_property
+    def voters(self) -> list[str]:
+        votes = self.interrupt.votes.filter(verdict=Verdict.APPROVE, void_at=None)
+        return [person_name(vote.voter) for vote in votes.select_related("voter")]
+
+    @property
+    def have(self) -> int:
+        return len(self.voters)
+
+    @cached_property
+    def voted(self) -> bool:
+        return (
+            self.is_open
+            and self.interrupt.votes.filter(
+                voter_id=self.person.pk, verdict=Verdict.APPROVE, void_at=None
+            ).exists()
+        )
+
+    @cached_property
+    def others_open(self) -> int:
+        """How many other requests of this run are still open."""
+        return self.run.interrupts.open().exclude(pk=self.interrupt.pk).count()
+
+    @property
+    def waits_for(self) -> str:
+        n = self.others_open
+        if not n or self.run.ended:
+            return ""
+        if self.is_open:
+            return ngettext(
+                "%(n)s other request of this run is open. The run goes on when all are decided.",
+                "%(n)s other requests of this run are open. The run goes on when all are decided.",
+                n,
+            ) % {"n": n}
+        return ngettext(
+            "Waits for %(n)s other request in this run",
+            "Waits for %(n)s other requests in this run",
+            n,
+        ) % {"n": n}
+
+    @property
+    def outcome(self) -> str:
+        """Who decided, in one line."""
+        decision = self.decision
+        if self.status == InterruptStatus.EXPIRED:
+            return _("Nobody decided in time.")
+        if decision is None:
+            return _("This request was withdrawn when its run ended.")
+        return _("%(who)s %(did)s this.") % {
+            "who": decision.by,
+            "did": done_word(decision.verdict),
+        }
+
+    @property
+    def delivery(self) -> str:
+        """How far the decision has come on its way into the run."""
+        decision = self.decision
+        if decision is None or self.interrupt.is_open:
+            return ""
+        if decision.delivery == Delivery.IN_DOUBT:
+            return _(
+                "Outcome unknown. Somebody has to settle it on the page of the run."
+            )
+        if decision.delivery == Delivery.FAILED:
+            return _("The run did not take it.")
+        if decision.delivery == Delivery.APPLIED:
+            return _("Delivered.")
+        if self.run.ended:
+            return _("The run has ended: %s.") % self.run.get_status_display().lower()
+        if self.waits_for:
+            return self.waits_for + "."
+        if decision.dispatch_at > self.now:
+            return _("Sends in %s.") % display.duration(decision.dispatch_at - self.now)
+        if decision.delivery == Delivery.SENT:
+            return _("Sent to the run.")
+        return _("Sending.")
+
+    @property
+    def undo_seconds(self) -> int:
+        """Seconds this person has left to take their decision back."""
+        decision = self.decision
+        if decision is None or decision.reviewer_id != self.person.pk:
+            return 0
+        if self.run.status not in (RunStatus.WAITING, RunStatus.QUEUED):
+            return 0
+        return max(0, int((decision.dispatch_at - self.now).total_seconds()))

@@ -1,0 +1,268 @@
+"""What reviewers send. Answer forms are made from the schema the agent gave."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import date, datetime
+from typing import Any
+
+from django import forms
+from django.utils import timezone
+from django.utils.dateparse import parse_date, parse_datetime
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from approvals import canonical
+from approvals.display import humanise
+from approvals.exceptions import InvalidArguments
+from approvals.states import Settlement, Verdict
+
+#: Keys of a response schema that the desk itself fills.
+OURS = frozenset({"approved", "accepted", "editedArgs"})
+#: More choices than this become a list to select from.
+MAX_CARDS = 8
+
+
+class DecisionForm(forms.Form):
+    """A verdict on what a page showed.
+
+    ``confirmed`` is the button of the confirmation: it carries the verdict it confirms.
+    """
+
+    verdict = forms.CharField(required=False)
+    confirmed = forms.CharField(required=False)
+    note = forms.CharField(required=False, max_length=10_000)
+    shown = forms.CharField(max_length=64)
+
+    def clean(self) -> dict[str, Any]:
+        data = super().clean() or {}
+        said = data.get("confirmed") or data.get("verdict")
+        if said not in set(Verdict) - {Verdict.CANCEL_RUN}:
+            raise forms.ValidationError("Unknown verdict.")
+        data["verdict"] = Verdict(said)
+        return data
+
+
+class SettleForm(forms.Form):
+    """What somebody found out about a tool call whose outcome was unknown."""
+
+    settlement = forms.ChoiceField(choices=Settlement.choices)
+    note = forms.CharField(
+        max_length=10_000,
+        error_messages={"required": gettext_lazy("Say how you found out.")},
+    )
+    result = forms.CharField(required=False, max_length=100_000)
+
+
+class Choice(forms.ChoiceField):
+    """One of fixed values of any JSON type; nothing is chosen beforehand."""
+
+    def __init__(self, values: list[tuple[Any, str]], **options: Any) -> None:
+        self.values = {str(at): value for at, (value, _label) in enumerate(values)}
+        labels = [(str(at), label) for at, (_value, label) in enumerate(values)]
+        few = len(labels) <= MAX_CARDS
+        super().__init__(
+            choices=labels if few else [("", _("Choose one")), *labels],
+            widget=forms.RadioSelect
+            if few
+            else forms.Select(attrs={"class": "form-select"}),
+            **options,
+        )
+
+    def clean(self, value: Any) -> Any:
+        key = super().clean(value)
+        return self.values[key] if key else None
+
+
+class Number(forms.CharField):
+    """A number, exact: an integer of any size, or a finite decimal."""
+
+    def __init__(self, *, whole: bool, **options: Any) -> None:
+        self.whole = whole
+        mode = "numeric" if whole else "decimal"
+        super().__init__(
+            max_length=400,
+            widget=forms.TextInput(attrs={"class": "form-control", "inputmode": mode}),
+            **options,
+        )
+
+    def clean(self, value: Any) -> int | float | None:
+        text = super().clean(value)
+        if not text:
+            return None
+        try:
+            number = int(text) if self.whole else canonical.loads(text)
+        except (ValueError, InvalidArguments):
+            number = None
+        if isinstance(number, bool) or not isinstance(number, int | float):
+            raise forms.ValidationError(_("Enter a number."))
+        return number
+
+
+class Moment(forms.CharField):
+    """A date and time in the reader's zone, sent with its offset."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(
+            widget=forms.TextInput(
+                attrs={"class": "form-control", "type": "datetime-local"}
+            ),
+            **options,
+        )
+
+    def clean(self, value: Any) -> str | None:
+        text = super().clean(value)
+        if not text:
+            return None
+        try:
+            moment = parse_datetime(text)
+        except ValueError:
+            moment = None
+        if moment is None:
+            raise forms.ValidationError(_("Enter a date and a time."))
+        return (
+            moment if timezone.is_aware(moment) else timezone.make_aware(moment)
+        ).isoformat()
+
+
+class Day(forms.CharField):
+    def __init__(self, **options: Any) -> None:
+        super().__init__(
+            widget=forms.TextInput(attrs={"class": "form-control", "type": "date"}),
+            **options,
+        )
+
+    def clean(self, value: Any) -> str | None:
+        text = super().clean(value)
+        if not text:
+            return None
+        try:
+            day: date | None = parse_date(text)
+        except ValueError:
+            day = None
+        if day is None:
+            raise forms.ValidationError(_("Enter a date."))
+        return day.isoformat()
+
+
+class AnyJSON(forms.CharField):
+    """Where nothing better fits: the JSON itself."""
+
+    def __init__(self, **options: Any) -> None:
+        attributes = {"class": "form-control mono", "rows": 4, "spellcheck": "false"}
+        super().__init__(widget=forms.Textarea(attrs=attributes), **options)
+
+    def clean(self, value: Any) -> Any:
+        text = super().clean(value)
+        if not text:
+            return None
+        try:
+            return canonical.loads(text)
+        except InvalidArguments as error:
+            raise forms.ValidationError(str(error)) from error
+
+
+def _choices(schema: Mapping[str, Any]) -> list[tuple[Any, str]]:
+    """The fixed values of a schema with their labels; empty if it is open."""
+    options = schema.get("oneOf") or schema.get("anyOf") or ()
+    if options and all(isinstance(o, dict) and "const" in o for o in options):
+        return [(o["const"], label_of(o["const"], o.get("title", ""))) for o in options]
+    return [(value, label_of(value, "")) for value in schema.get("enum") or ()]
+
+
+def label_of(value: Any, title: str) -> str:
+    """A choice in words. A moment is told by the calendar, the agent's words as a quote."""
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    moment = None
+    if isinstance(value, str) and "T" in value:
+        try:
+            moment = datetime.fromisoformat(value)
+        except ValueError:
+            moment = None
+    if moment is not None and timezone.is_aware(moment):
+        local = timezone.localtime(moment)
+        words = f"{local:%a %d %b %Y, %H:%M %Z}"
+        return f"{words} “{title}”" if title else words
+    return title or text
+
+
+def _field(name: str, schema: Any, *, required: bool) -> forms.Field:
+    schema = schema if isinstance(schema, dict) else {}
+    options: dict[str, Any] = {
+        "required": required,
+        "label": str(schema.get("title") or humanise(name)),
+        "help_text": str(schema.get("description") or ""),
+    }
+    kind = schema.get("type")
+    choices = _choices(schema)
+    if choices:
+        return Choice(choices, **options)
+    if kind == "boolean":
+        return Choice([(True, _("Yes")), (False, _("No"))], **options)
+    if kind in {"integer", "number"}:
+        return Number(whole=kind == "integer", **options)
+    if kind != "string":
+        return AnyJSON(**options)
+    form = schema.get("format")
+    if form == "date-time":
+        return Moment(**options)
+    if form == "date":
+        return Day(**options)
+    limit = schema.get("maxLength")
+    short = form in {"email", "uri"} or (isinstance(limit, int) and limit <= 200)
+    widget = (
+        forms.TextInput(attrs={"class": "form-control"})
+        if short
+        else forms.Textarea(attrs={"class": "form-control", "rows": 2})
+    )
+    return forms.CharField(
+        max_length=limit if isinstance(limit, int) else 100_000,
+        strip=False,
+        widget=widget,
+        **options,
+    )
+
+
+class AnswerForm(forms.Form):
+    """The fields of a response schema. ``value()`` is the answer as JSON."""
+
+    def __init__(
+        self, schema_text: str, data: Any = None, *, prefix: str = "answer"
+    ) -> None:
+        super().__init__(data, prefix=prefix, use_required_attribute=False)
+        try:
+            schema = canonical.loads(schema_text) if schema_text else {}
+        except InvalidArguments:
+            schema = {}
+        schema = schema if isinstance(schema, dict) else {}
+        properties = schema.get("properties")
+        self.is_object = schema.get("type") == "object" and isinstance(properties, dict)
+        if self.is_object:
+            required = schema.get("required") or []
+            for name, part in (properties or {}).items():
+                if name not in OURS:
+                    self.fields[name] = _field(name, part, required=name in required)
+        elif schema:
+            self.fields["answer"] = _field("answer", schema, required=True)
+        else:
+            self.fields["answer"] = _field(
+                "answer", {"type": "string", "title": _("Your answer")}, required=True
+            )
+
+    def value(self) -> Any:
+        """Only what was filled in: an untouched field sends nothing."""
+        given = {k: v for k, v in self.cleaned_data.items() if v not in (None, "")}
+        return given if self.is_object else self.cleaned_data.get("answer")
+
+
+def asks_more(schema_text: str) -> bool:
+    """Whether an approval may carry more than yes: keys beside ``approved``."""
+    if not schema_text:
+        return False
+    try:
+        schema = canonical.loads(schema_text)
+    except InvalidArguments:
+        return False
+    properties = schema.get("properties") if isinstance(schema, dict) else None
+    return isinstance(properties, dict) and bool(properties.keys() - OURS)
