@@ -80,6 +80,12 @@ document.addEventListener('click', (event) => {
       .then(() => announce(own.copied), () => {});
   } else if ((element = at('[data-step]'))) {
     step(Number(element.dataset.step));
+  } else if (at('[data-open]')) {
+    const row = document.activeElement.closest('.row-link:not([aria-current])');
+    if (row) row.click(); else $('#detail-title')?.focus();
+  } else if ((element = at('[data-pause]'))) {
+    paused = !paused;
+    element.setAttribute('aria-pressed', String(paused));
   } else if ((element = at('[data-focus]'))) {
     $(element.dataset.focus)?.focus();
   }
@@ -119,9 +125,9 @@ setInterval(() => {
 }, 15000);
 
 // Fragments with data-live fetch themselves again: at most once a second, spread over the open pages.
-let due = 0, freshAt = 0;
+let due = 0, freshAt = 0, paused = false;
 document.addEventListener('sayso:live', () => {
-  if (due) return;
+  if (due || paused) return;
   const wait = Math.max(0, 1000 - (performance.now() - freshAt)) + Math.random() * 250;
   due = setTimeout(() => {
     due = 0;
@@ -129,6 +135,58 @@ document.addEventListener('sayso:live', () => {
     $$('[data-live]').forEach((element) => element.dispatchEvent(new CustomEvent('live')));
   }, freshAt ? wait : Math.random() * 50);
 });
+
+// ── swaps ──────────────────────────────────────────────────────────────────
+const narrow = matchMedia('(max-width: 767.98px)');
+const plainTitle = () => document.title.replace(/^\(\d+\) /, '');
+let note = '', opened = '', said = '';
+
+document.addEventListener('htmx:config:request', (event) => {
+  const {sourceElement} = event.detail.ctx;
+  if (!sourceElement.matches('.row-link')) return;
+  if (narrow.matches) {
+    // One column: a request is a page of its own.
+    event.preventDefault();
+    location.assign(sourceElement.href);
+    return;
+  }
+  mark(sourceElement);
+});
+function mark(current) {
+  links().forEach((link) => {
+    if (link === current) link.setAttribute('aria-current', 'true');
+    else link.removeAttribute('aria-current');
+  });
+}
+document.addEventListener('htmx:before:swap', (event) => {
+  const live = event.detail.ctx.sourceElement?.matches('[data-live]');
+  note = (live && $('#detail [data-note]')?.value) || '';
+  opened = $('#detail [name=open]')?.value ?? '';
+});
+document.addEventListener('htmx:after:swap', () => settle());
+function settle() {
+  // The request was decided while somebody typed: what they typed stays on the page.
+  const kept = $('#kept-text');
+  if (note && kept && !$('#detail [data-note]') && !kept.textContent
+      && $('#detail [name=open]')?.value === opened) {
+    kept.textContent = note;
+    $('#kept').hidden = false;
+  }
+  note = '';
+  $$('.toast-x[data-seconds]').forEach((toast) => {
+    if (toast.dataset.timed) return;
+    toast.dataset.timed = 'true';
+    setTimeout(() => toast.remove(), Number(toast.dataset.seconds) * 1000);
+  });
+  const arrivals = $('#arrivals');
+  if (!arrivals) return;
+  mark($(`#row-${$('#detail [name=open]')?.value ?? 'none'} .row-link`));
+  const count = Number(arrivals.dataset.n);
+  document.title = (count ? `(${count}) ` : '') + plainTitle();
+  if (arrivals.dataset.announce && arrivals.dataset.announce !== said) announce(arrivals.dataset.announce);
+  said = arrivals.dataset.announce ?? '';
+}
+settle();
 
 // ── requests that went wrong ───────────────────────────────────────────────
 function problem(text) {
