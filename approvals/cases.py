@@ -21,6 +21,7 @@ from approvals.models import AuditEntry, Decision, Interrupt
 from approvals.policies import Ruling
 from approvals.states import (
     Delivery,
+    ExecutionStatus,
     Gate,
     InterruptKind,
     InterruptStatus,
@@ -197,6 +198,7 @@ class Case:
             self.status,
             self.run.status,
             self.decision.delivery if self.decision else "",
+            self.ran,
             self.have,
             self.others_open,
             self.shown if self.is_open else "",
@@ -428,13 +430,27 @@ class Case:
             "did": done_word(decision.verdict),
         }
 
+    @cached_property
+    def ran(self) -> str:
+        """What became of the tool body, if it was entered."""
+        if self.decision is None or self.decision.verdict != Verdict.APPROVE:
+            return ""
+        execution = self.interrupt.executions.order_by("-started").first()
+        return execution.status if execution else ""
+
     @property
     def delivery(self) -> str:
         """How far the decision has come on its way into the run."""
         decision = self.decision
         if decision is None or self.interrupt.is_open:
             return ""
-        if decision.delivery == Delivery.IN_DOUBT:
+        if self.ran == ExecutionStatus.DONE:
+            return _("It ran.")
+        if self.ran == ExecutionStatus.FAILED:
+            return _("It did not succeed; the page of the run tells more.")
+        if self.ran == ExecutionStatus.INFLIGHT:
+            return _("It is running.")
+        if ExecutionStatus.IN_DOUBT in (self.ran, decision.delivery):
             return _(
                 "Outcome unknown. Somebody has to settle it on the page of the run."
             )

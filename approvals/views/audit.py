@@ -1,0 +1,238 @@
+"""The audit log: entries, one entry with its hashes, the state of the chain, the export."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+from uuid import UUID
+
+from django.contrib.auth.decorators import login_required
+from django.core.cache import cache
+from django.core.handlers.asgi import ASGIRequest
+from django.db.models import Q
+from django.http import Http404, HttpResponse, HttpResponseBase, StreamingHttpResponse
+from django.shortcuts import get_object_or_404, render
+from django.utils import timezone
+from django.utils.dateparse import parse_date
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_safe
+
+from approvals import audit, permissions
+from approvals.cases import Happened, happened
+from approvals.http import DeskRequest, respond
+from approvals.models import AuditEntry, AuditHead, Interrupt
+
+PAGE = 50
+#: A verified chain is not verified again for this long, unless somebody asks.
+STALE_AFTER = 60
+_CACHE_KEY = "approvals.audit.report"
+
+
+def _kinds() -> dict[str, tuple[str, Q]]:
+    return {
+        "decisions": (
+            _("Decisions"),
+            Q(
+                action__in=[
+                    "interrupt.approved",
+                    "interrupt.denied",
+                    "interrupt.answered",
+                    "interrupt.cancelled",
+                    "interrupt.expired",
+                    "interrupt.voted",
+                    "decision.undone",
+                    "decision.refused",
+                ]
+            ),
+        ),
+        "requests": (_("Requests"), Q(action__startswith="interrupt.")),
+        "tools": (_("Tool calls"), Q(action__startswith="execution.")),
+        "runs": (_("Runs"), Q(action__startswith="run.")),
+        "policies": (_("Policies"), Q(action__startswith="policy.")),
+    }
+
+
+@require_safe
+@login_required
+def entries(request: DeskRequest) -> HttpResponse:
+    """Entries, newest first, a page at a time; the filters are in the URL."""
+    _must_audit(request)
+    kinds = _kinds()
+    kind = request.GET.get("kind", "")
+    found = permissions.visible_audit(request.user)
+    if kind in kinds:
+        found = found.filter(kinds[kind][1])
+    actor = request.GET.get("actor", "").replace("\0", "").strip()[:200]
+    if actor:
+        found = found.filter(actor=actor)
+    about, about_id = request.GET.get("about", "").strip()[:40], None
+    if about:
+        about_id = _uuid(about)
+        found = (
+            found.filter(Q(run=about_id) | Q(interrupt=about_id))
+            if about_id
+            else found.none()
+        )
+    day = _day(request.GET.get("day", ""))
+    if day:
+        found = found.filter(time__date=day)
+    before = request.GET.get("before", "")
+    if before.isdecimal() and len(before) < 19:
+        found = found.filter(number__lt=int(before))
+    listed = list(found.order_by("-number")[: PAGE + 1])
+    query = request.GET.copy()
+    if len(listed) > PAGE:
+        query["before"] = str(listed[PAGE - 1].number)
+    newest = request.GET.copy()
+    newest.pop("before", None)
+    context = {
+        "title": _("Audit"),
+        "active": "audit",
+        "rows": _rows(listed[:PAGE]),
+        "kind": kind if kind in kinds else "",
+        "kinds": [(key, label) for key, (label, _q) in kinds.items()],
+        "actor": actor,
+        "about": about,
+        "day": day.isoformat() if day else "",
+        "older": f"?{query.urlencode()}" if len(listed) > PAGE else "",
+        "newest": f"?{newest.urlencode()}" if before else "",
+        "filtered": bool(kind or actor or about or day),
+        "head": AuditHead.objects.first(),
+    }
+    if "verify" in request.GET:
+        context |= _chain(fresh=True)
+    return respond(request, "approvals/audit.html", "entries", context)
+
+
+@require_safe
+@login_required
+def chain(request: DeskRequest) -> HttpResponse:
+    """The state of the chain, as a badge or as a banner."""
+    _must_audit(request)
+    context = _chain(fresh="fresh" in request.GET)
+    return render(request, "approvals/audit.html#chain", context)
+
+
+@require_safe
+@login_required
+def entry(request: DeskRequest, number: int) -> HttpResponse:
+    """One entry: everything its hash covers."""
+    _must_audit(request)
+    found = get_object_or_404(permissions.visible_audit(request.user), number=number)
+    links = AuditEntry.objects.values_list("number", flat=True)
+    context = {
+        "title": _("Entry %s") % number,
+        "active": "audit",
+        "entry": found,
+        "row": _rows([found])[0],
+        "time": audit.stamp(found.time),
+        "fits": audit.entry_hash(found) == found.hash
+        and (
+            found.payload is None
+            or found.salt is None
+            or audit.payload_mac(found.salt, found.payload) == found.payload_mac
+        ),
+        "older": links.filter(number__lt=number).order_by("-number").first(),
+        "newer": links.filter(number__gt=number).order_by("number").first(),
+    }
+    return render(request, "approvals/audit_entry.html", context)
+
+
+@require_safe
+@login_required
+def export(request: DeskRequest) -> HttpResponseBase:
+    """The whole chain as JSON lines: enough to verify it without this site."""
+    _must_audit(request)
+    lines = _lines_async() if isinstance(request, ASGIRequest) else _lines()
+    response = StreamingHttpResponse(lines, content_type="application/jsonl")
+    name = f"sayso-audit-{timezone.now():%Y%m%dT%H%M%SZ}.jsonl"
+    response["Content-Disposition"] = f'attachment; filename="{name}"'
+    response["Cache-Control"] = "no-store"
+    return response
+
+
+def _lines() -> Iterator[str]:
+    for found in audit.stored_chain():
+        yield audit.to_json_line(found) + "\n"
+
+
+async def _lines_async() -> AsyncIterator[str]:
+    async for found in AuditEntry.objects.order_by("number").aiterator(chunk_size=2000):
+        yield audit.to_json_line(found) + "\n"
+
+
+def _must_audit(request: DeskRequest) -> None:
+    if not permissions.may_audit(request.user):
+        raise Http404
+
+
+def _uuid(text: str) -> UUID | None:
+    try:
+        return UUID(text)
+    except ValueError:
+        return None
+
+
+def _day(text: str) -> Any:
+    try:
+        return parse_date(text)
+    except ValueError:
+        return None
+
+
+def _rows(listed: list[AuditEntry]) -> list[dict[str, Any]]:
+    ids = {found.interrupt for found in listed if found.interrupt}
+    titles = dict(Interrupt.objects.filter(pk__in=ids).values_list("pk", "title"))
+    lines: list[Happened] = happened(listed)
+    return [
+        {
+            "entry": found,
+            "line": line,
+            "title": titles.get(found.interrupt, "") if found.interrupt else "",
+            "state": _STATES.get(found.action, "neutral"),
+        }
+        for found, line in zip(listed, lines, strict=True)
+    ]
+
+
+#: Which badge an action is drawn with.
+_STATES = {
+    "interrupt.opened": "pending",
+    "interrupt.reopened": "pending",
+    "interrupt.approved": "approved",
+    "interrupt.denied": "denied",
+    "interrupt.answered": "answered",
+    "interrupt.cancelled": "cancelled",
+    "interrupt.withdrawn": "cancelled",
+    "interrupt.expired": "expired",
+    "decision.refused": "denied",
+    "decision.undone": "cancelled",
+    "execution.done": "approved",
+    "execution.failed": "failed",
+    "execution.in_doubt": "failed",
+    "execution.refused": "denied",
+    "execution.replaced": "cancelled",
+    "run.waiting": "pending",
+    "run.finished": "approved",
+    "run.failed": "failed",
+    "run.cancelled": "cancelled",
+    "run.in_doubt": "failed",
+    "policy.deleted": "cancelled",
+}
+
+
+def _chain(*, fresh: bool) -> dict[str, Any]:
+    """Verify the whole chain against its head; a result is kept for a minute."""
+    kept = None if fresh else cache.get(_CACHE_KEY)
+    if kept is None:
+        started = timezone.now()
+        head = AuditHead.objects.first()
+        expected = (head.number, head.hash) if head else None
+        upto = AuditEntry.objects.order_by("number")
+        if head is not None:
+            # What is appended while this runs is not part of what is checked.
+            upto = upto.filter(number__lte=head.number)
+        report = audit.verify(upto.iterator(chunk_size=2000), expected_head=expected)
+        kept = {"report": report, "checked": started, "took": timezone.now() - started}
+        cache.set(_CACHE_KEY, kept, STALE_AFTER)
+    return kept

@@ -1,0 +1,131 @@
+"""The audit pages: who may read, filters, paging, the state of the chain, the export."""
+
+from __future__ import annotations
+
+import pytest
+from django.contrib.auth.models import User
+from django.core.cache import cache
+from django.db import connection
+from django.test import Client
+from django.urls import reverse
+
+from approvals import audit, services
+from approvals.models import AuditEntry
+from approvals.states import Verdict
+from tests.plugins.cast import ballot
+
+HTMX = {"HX-Request": "true"}
+
+
+def signed_in(user: User) -> Client:
+    client = Client()
+    client.force_login(user)
+    return client
+
+
+@pytest.fixture
+def as_aud(aud):
+    cache.clear()
+    return signed_in(aud)
+
+
+@pytest.fixture
+def decided(interrupt, rita):
+    services.decide(
+        interrupt.pk,
+        ballot(interrupt, Verdict.DENY, note="Still needed."),
+        reviewer=rita,
+    )
+    return interrupt
+
+
+def tamper(number: int) -> None:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "UPDATE approvals_auditentry SET actor = 'nobody' WHERE number = %s",
+            [number],
+        )
+
+
+def test_entries_are_listed(as_aud, decided):
+    page = as_aud.get(reverse("audit")).content.decode()
+    assert "Denied" in page
+    assert "Rita Okafor" in page
+    assert reverse("interrupt", args=[decided.pk]) in page
+
+
+@pytest.mark.parametrize("who", ["rita", "owen", "eve"])
+def test_others_see_no_audit(who, request, decided):
+    client = signed_in(request.getfixturevalue(who))
+    for name in ("audit", "audit-chain", "audit-export"):
+        assert client.get(reverse(name)).status_code == 404
+    assert client.get(reverse("audit-entry", args=[1])).status_code == 404
+
+
+@pytest.mark.parametrize("name", ["audit", "audit-chain", "audit-export"])
+def test_nothing_is_posted(name, as_aud):
+    assert as_aud.post(reverse(name)).status_code == 405
+
+
+def test_filters(as_aud, decided):
+    def numbers(**query: str) -> list[int]:
+        rows = as_aud.get(reverse("audit"), query).context["rows"]
+        return [row["entry"].number for row in rows]
+
+    everything = numbers()
+    assert everything == sorted(everything, reverse=True)
+    assert len(numbers(kind="decisions")) == 1
+    assert len(numbers(actor="rita")) == 1
+    assert numbers(about=str(decided.run_id)) == everything
+    assert len(numbers(about=str(decided.pk))) == 2
+    assert numbers(about="not an id") == []
+    assert numbers(day="2001-01-01") == []
+    assert numbers(kind="nonsense", day="x", before="y") == everything
+
+
+def test_pages(as_aud, decided, monkeypatch):
+    monkeypatch.setattr("approvals.views.audit.PAGE", 2)
+    seen: list[int] = []
+    query = ""
+    for _ in range(10):
+        context = as_aud.get(reverse("audit") + query).context
+        seen += [row["entry"].number for row in context["rows"]]
+        query = context["older"]
+        if not query:
+            break
+    assert seen == list(AuditEntry.objects.values_list("number", flat=True))
+
+
+def test_an_entry_shows_everything_its_hash_covers(as_aud, decided):
+    found = AuditEntry.objects.get(action="interrupt.denied")
+    page = as_aud.get(reverse("audit-entry", args=[found.number])).content.decode()
+    for text in (found.hash, found.previous, found.payload_mac, "Still needed."):
+        assert text in page
+    assert as_aud.get(reverse("audit-entry", args=[999])).status_code == 404
+
+
+def test_an_intact_chain_is_verified(as_aud, decided):
+    fragment = as_aud.get(reverse("audit-chain")).content.decode()
+    assert "Chain verified" in fragment
+    assert "<html" not in fragment
+    page = as_aud.get(reverse("audit"), {"verify": "1"}).content.decode()
+    assert "Chain verified" in page
+
+
+def test_a_broken_chain_is_a_banner_with_the_number(as_aud, decided):
+    assert "Chain verified" in as_aud.get(reverse("audit-chain")).content.decode()
+    tamper(2)
+    page = as_aud.get(reverse("audit"), {"verify": "1"}).content.decode()
+    assert "The chain is broken at entry 2" in page
+    assert 'role="alert"' in page
+    page = as_aud.get(reverse("audit-entry", args=[2])).content.decode()
+    assert "does not match its hash" in page
+
+
+def test_the_export_verifies_without_the_site(as_aud, decided):
+    response = as_aud.get(reverse("audit-export"))
+    assert "attachment" in response["Content-Disposition"]
+    lines = b"".join(response).decode().splitlines()
+    report = audit.verify(audit.from_json_line(line) for line in lines)
+    assert report.broken is None
+    assert report.count == AuditEntry.objects.count() == len(lines)
