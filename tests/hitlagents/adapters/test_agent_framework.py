@@ -29,6 +29,7 @@ from hitlagents.adapters.base import (
     Finished,
     Gating,
     Interrupted,
+    State,
 )
 from hitlagents.demo.scripted import Call, Item, Reply
 from tests.hitlagents.adapters.harness import AgentFrameworkHarness
@@ -135,6 +136,33 @@ def test_an_id_used_twice_is_two_calls_also_in_chunks():
         ("c1", "delete", '{"filename": '),
         ("c1", "", '"b"}'),
     ) == [("delete", '{"filename": "a"}'), ("delete", '{"filename": "b"}')]
+
+
+def test_the_same_exchange_twice_is_kept_twice() -> None:
+    """The framework forgets what looks like a replay when messages have no ids."""
+    seen: list[int] = []
+
+    @asynccontextmanager
+    async def connect() -> AsyncIterator[Any]:
+        from agent_framework import ChatResponseUpdate, Content
+
+        from hitlagents.adapters.agent_framework_scripted import ScriptedClient
+
+        class WithoutIds(ScriptedClient):
+            async def _updates(self, messages: Any) -> AsyncIterator[Any]:
+                seen.append(sum(message.role != "system" for message in messages))
+                text = Content.from_text("Hi.")
+                yield ChatResponseUpdate(role="assistant", contents=[text])
+
+        yield WithoutIds(plays(heard))
+
+    agent = adapter(ChatModel(label="no ids", connect=connect))
+    state: State | None = None
+    for _ in range(3):
+        host = FakeHost()
+        outcome = asyncio.run(agent.start(start(host, "hello", state=state), host))
+        state = outcome.state
+    assert seen == [1, 3, 5]
 
 
 def test_arguments_as_an_object_become_text():
