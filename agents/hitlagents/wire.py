@@ -9,6 +9,7 @@ from typing import Any
 
 from approvals import canonical, services
 from approvals.models import Interrupt
+from hitlagents import catalog
 from hitlagents.adapters.base import ToolCallProposed, ToolCallResult
 
 type Event = tuple[str, dict[str, Any]]
@@ -85,6 +86,7 @@ def run_error(message: str) -> Event:
 def interrupt_shape(interrupt: Interrupt) -> dict[str, Any]:
     """One interrupt as a page gets it; values of secret parameters are hidden."""
     schema = interrupt.response_schema
+    spec = catalog.get(interrupt.run.agent)
     shape: dict[str, Any] = {
         "id": str(interrupt.pk),
         "reason": interrupt.reason,
@@ -92,7 +94,7 @@ def interrupt_shape(interrupt: Interrupt) -> dict[str, Any]:
         "toolCallId": interrupt.call_id,
         "responseSchema": canonical.loads(schema) if schema else APPROVED_SCHEMA,
         "metadata": {
-            interrupt.run.framework.replace("-", "_") or "sayso": {
+            spec.metadata_key if spec else "sayso": {
                 "function_call": {
                     "call_id": interrupt.call_id,
                     "name": interrupt.tool,

@@ -90,3 +90,18 @@ def test_the_conversation_goes_on_after_a_cancelled_run(thread, files, mia, rita
     assert run.status == RunStatus.FINISHED, run.error
     assert "report.txt" in said(run)
     assert "report.txt" in files()
+
+
+def test_m2_the_interrupt_on_the_wire_names_the_whole_call(thread, mia):
+    run = advance(conversations.send(thread.pk, "Delete report.txt", author=mia))
+    shown = dict(
+        (event.type, members) for event, members in events.shown(run) if members
+    )
+    (shape,) = shown["RUN_FINISHED"]["outcome"]["interrupts"]
+    call = shape["metadata"]["agent_framework"]["function_call"]
+    assert call["name"] == "delete_file"
+    assert call["arguments"] == {"filename": "report.txt"}
+    assert shape["reason"] == "tool_call"
+    assert shape["message"] == "Approve running delete_file?"
+    assert shape["toolCallId"] == shown["TOOL_CALL_START"]["toolCallId"]
+    assert shape["responseSchema"]["properties"]["approved"]["type"] == "boolean"

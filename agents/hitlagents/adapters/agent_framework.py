@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from agent_framework import FunctionTool
 
 FRAMEWORK = "Microsoft Agent Framework"
+METADATA_KEY = "agent_framework"
 DISTRIBUTION = "agent-framework-core"
 SCHEMA = 1
 

@@ -173,6 +173,8 @@ class AgentSpec:
     slug: str
     name: str
     framework: str
+    #: The framework's key in the metadata of an AG-UI interrupt.
+    metadata_key: str
     description: str
     #: Distribution that must be installed, and the command that installs it.
     distribution: str

@@ -15,6 +15,7 @@ from approvals.states import Risk
 from hitlagents.adapters.agent_framework import (
     DISTRIBUTION,
     FRAMEWORK,
+    METADATA_KEY,
     AgentFrameworkAdapter,
     ChatModel,
 )
@@ -117,6 +118,7 @@ SPEC = AgentSpec(
     slug="file-ops",
     name="File operations",
     framework=FRAMEWORK,
+    metadata_key=METADATA_KEY,
     description="Lists, reads and deletes the files of a workspace.",
     distribution=DISTRIBUTION,
     install=f"pip install {DISTRIBUTION} agent-framework-openai",
