@@ -94,9 +94,7 @@ def test_the_conversation_goes_on_after_a_cancelled_run(thread, files, mia, rita
 
 def test_m2_the_interrupt_on_the_wire_names_the_whole_call(thread, mia):
     run = advance(conversations.send(thread.pk, "Delete report.txt", author=mia))
-    shown = dict(
-        (event.type, members) for event, members in events.shown(run) if members
-    )
+    shown = {event.type: members for event, members in events.shown(run)}
     (shape,) = shown["RUN_FINISHED"]["outcome"]["interrupts"]
     call = shape["metadata"]["agent_framework"]["function_call"]
     assert call["name"] == "delete_file"
