@@ -1,0 +1,75 @@
+"""Finds what nobody was told of: passed deadlines, lapsed leases, lost wake-ups.
+
+Deadlines are looked at every second; they are one indexed query. The rest comes every 30
+seconds and at the start of a worker.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from uuid import UUID
+
+from approvals import clock, services, wake
+from approvals.models import Run
+from approvals.states import RunStatus
+from hitlagents.engine import queue
+from hitlagents.tasks import advance_run
+
+logger = logging.getLogger(__name__)
+
+
+def expire() -> None:
+    """End the requests whose deadline has passed."""
+    services.expire_due(clock.now())
+
+
+def sweep() -> None:
+    """Everything, in this order: what one step frees, a later one wakes."""
+    steps: tuple[Callable[[], object], ...] = (
+        expire,
+        _recover_rows,
+        _free_runs_of_the_gone,
+        _wake_runs,
+        queue.prune,
+    )
+    for step in steps:
+        try:
+            step()
+        except Exception:
+            logger.exception("sweeper: A step failed; the others go on.")
+
+
+def _recover_rows() -> None:
+    if count := queue.recover(services.worker_is_gone):
+        logger.info("sweeper: Put back %s tasks of a worker that has ended.", count)
+
+
+def _free_runs_of_the_gone() -> None:
+    """Let leases of ended processes lapse at once instead of in their own time."""
+    leased = Run.objects.filter(
+        status=RunStatus.RUNNING, lease_until__gt=clock.now()
+    ).only("pk", "attempt", "lease_owner")
+    for run in leased:
+        if services.worker_is_gone(run.lease_owner):
+            services.release_run(run.pk, attempt=run.attempt)
+
+
+def _wake_runs() -> None:
+    """Wake each run that is due or abandoned, unless a wake-up for it waits already."""
+    now = clock.now()
+    runs = services.runs_to_wake(now)
+    waiting = _runs_in_queue() if runs else frozenset()
+    for run in runs:
+        if run.pk not in waiting:
+            logger.info("sweeper: Waking run %s (%s).", run.pk, run.status)
+            wake.run_queued(run.source, run.pk, now)
+
+
+def _runs_in_queue() -> frozenset[UUID]:
+    given = (
+        queue.due(clock.now())
+        .filter(task_path=advance_run.module_path)
+        .values_list("args_kwargs", flat=True)
+    )
+    return frozenset(UUID(call["args"][0]) for call in given)
