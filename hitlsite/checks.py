@@ -13,6 +13,7 @@ from django.apps import AppConfig
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, Warning, register
 from django.core.exceptions import ImproperlyConfigured
+from django.core.management.base import CommandError
 
 from hitlsite.hosts import is_loopback
 
@@ -82,6 +83,12 @@ def several_processes_problems() -> list[CheckMessage]:
             )
         )
     return problems
+
+
+def refuse_several_processes() -> None:
+    """Stop a command that only makes sense as one process of several. Raises CommandError."""
+    if problems := several_processes_problems():
+        raise CommandError("\n".join(f"{p.msg}\n  {p.hint}" for p in problems))
 
 
 @register()

@@ -55,6 +55,7 @@ SAYSO_PUBLIC = not is_loopback(SAYSO_HOST) or not all(map(is_loopback, ALLOWED_H
 DEBUG = env_bool("SAYSO_DEBUG")
 SAYSO_DEMO = env_bool("SAYSO_DEMO", default=not SAYSO_PUBLIC and not DATABASE_URL)
 SAYSO_PROCESSES = env_int("SAYSO_PROCESSES", 1, minimum=1)
+SAYSO_RUNS = env_int("SAYSO_RUNS", 32, minimum=1)
 
 # --- Files -----------------------------------------------------------------------------
 

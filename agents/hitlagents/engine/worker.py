@@ -22,7 +22,7 @@ POLL = 1.0
 SWEEP_EVERY = 30.0
 EXPIRE_EVERY = 1.0
 #: How long a stopping worker waits for its runs, in seconds.
-GRACE = 4.0
+GRACE = 3.0
 
 
 class Worker:
