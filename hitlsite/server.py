@@ -6,8 +6,6 @@ Importing this module installs Twisted's reactor, so only `manage.py serve` does
 from __future__ import annotations
 
 import errno
-import os
-import threading
 from collections.abc import Callable
 
 # First: whoever imports Twisted's reactor before it gets another loop.
@@ -19,9 +17,7 @@ from twisted.internet.threads import deferToThread
 from twisted.python.failure import Failure
 
 from hitlagents.engine.worker import WorkerThread
-
-#: Seconds after the last page until threads that do not end are left behind.
-PATIENCE = 1.0
+from hitlsite.leaving import leave_soon
 
 
 class CannotListen(Exception):
@@ -71,7 +67,7 @@ def serve(
     server.run()
     if problems:
         raise CannotListen(_sentence(problems[0], host, port))
-    _end_soon()
+    leave_soon()
 
 
 def _sentence(problem: BaseException | None, host: str, port: int) -> str:
@@ -86,10 +82,3 @@ def _sentence(problem: BaseException | None, host: str, port: int) -> str:
         case _:
             why = f"{error}"
     return f"Cannot listen on port {port} of {host}: {why}."
-
-
-def _end_soon() -> None:
-    """End the process even if a tool's thread never returns."""
-    watchdog = threading.Timer(PATIENCE, os._exit, [0])
-    watchdog.daemon = True
-    watchdog.start()

@@ -22,7 +22,7 @@ POLL = 1.0
 SWEEP_EVERY = 30.0
 EXPIRE_EVERY = 1.0
 #: How long a stopping worker waits for its runs, in seconds.
-GRACE = 3.0
+GRACE = 2.5
 
 
 class Worker:
@@ -33,6 +33,8 @@ class Worker:
         self._poll = poll
         self._owner = services.worker_name()
         self._jobs: set[asyncio.Task[None]] = set()
+        #: Whether the last look at the queue found as much as there was room for.
+        self._more = False
         self._stopping = False
         self._bell: wake.Bell | None = None
 
@@ -69,6 +71,9 @@ class Worker:
             job = asyncio.create_task(self._work(row))
             self._jobs.add(job)
             job.add_done_callback(self._ended)
+        self._more = len(taken.rows) == free
+        if self._more and len(self._jobs) < self._concurrency:
+            return 0  # Some ended while we looked.
         if taken.next_in is None:
             return self._poll
         return min(self._poll, taken.next_in)
@@ -92,8 +97,7 @@ class Worker:
         self._jobs.discard(job)
         if not job.cancelled() and (error := job.exception()) is not None:
             logger.error("worker: A task could not be put away.", exc_info=error)
-        # There is room again for what waits in the queue.
-        if self._bell is not None and len(self._jobs) == self._concurrency - 1:
+        if self._more and self._bell is not None:
             self._bell.ring()
 
     async def _keep_sweeping(self) -> None:

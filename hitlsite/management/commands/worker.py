@@ -9,6 +9,7 @@ from django.core.management.base import BaseCommand
 
 from hitlagents.engine import worker
 from hitlsite import checks, installation
+from hitlsite.leaving import leave_soon
 
 
 class Command(BaseCommand):
@@ -28,3 +29,4 @@ class Command(BaseCommand):
         self.stdout.write(f"This worker runs up to {settings.SAYSO_RUNS} runs at once.")
         self.stdout.flush()
         worker.run(working)
+        leave_soon()
