@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 import httpx
 import pytest
-from django.db import connection
+from django.db import connection, transaction
 
 from approvals import services
 from approvals.models import AuditEntry, Interrupt, Run
@@ -175,6 +175,7 @@ def serve(manage, folder, play, transactional_db):
 def ask(make_run, mia):
     """Ask the agent to delete a file."""
 
+    @transaction.atomic
     def ask(filename: str) -> Run:
         run = make_run()
         thread = Thread.objects.create(id=run.thread, agent=AGENT, owner=mia)
