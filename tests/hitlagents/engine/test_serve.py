@@ -175,11 +175,11 @@ def serve(manage, folder, play, transactional_db):
 def ask(make_run, mia):
     """Ask the agent to delete a file."""
 
-    @transaction.atomic
     def ask(filename: str) -> Run:
-        run = make_run()
-        thread = Thread.objects.create(id=run.thread, agent=AGENT, owner=mia)
-        RunInput.objects.create(run=run, thread=thread, message=filename)
+        with transaction.atomic():
+            run = make_run()
+            thread = Thread.objects.create(id=run.thread, agent=AGENT, owner=mia)
+            RunInput.objects.create(run=run, thread=thread, message=filename)
         return run
 
     return ask
