@@ -1,3 +1,7 @@
+"""Limits here are generous, because a machine may be busy: what must not happen would take
+a minute (the next look at the queue) or for ever.
+"""
+
 from __future__ import annotations
 
 import threading
@@ -30,7 +34,7 @@ class Advances:
         if self.doing is not None:
             await self.doing(run_id)
 
-    def wait_for(self, *run_ids: UUID, seconds: float = 5.0) -> None:
+    def wait_for(self, *run_ids: UUID, seconds: float = 30.0) -> None:
         wanted = set(run_ids)
         with self._changed:
             there = self._changed.wait_for(
@@ -58,12 +62,12 @@ def start_worker(transactional_db: None) -> Iterator[Callable[..., WorkerThread]
         return worker
 
     yield start
-    stopped = [worker.stop() for worker in started]
+    stopped = [worker.stop(timeout=60) for worker in started]
     assert all(stopped)
     threads.close()
 
 
-def eventually(holds: Callable[[], bool], seconds: float = 5.0) -> bool:
+def eventually(holds: Callable[[], bool], seconds: float = 30.0) -> bool:
     """Ask again and again until it holds; False if it never does."""
     end = time.monotonic() + seconds
     while not holds():

@@ -27,6 +27,9 @@ from tests.plugins.cast import AGENT, ballot
 
 OURS = ("SAYSO_", "DATABASE_URL", "REDIS_URL", "DJANGO_", "PYTEST_", "HOST", "PORT")
 
+#: Seconds for what takes two or three on a machine that is not busy.
+PATIENCE = 120
+
 
 class Served:
     """A process of `manage.py`, ended at the latest with the test."""
@@ -40,7 +43,7 @@ class Served:
         assert self.process.stdout is not None
         with selectors.DefaultSelector() as selector:
             selector.register(self.process.stdout, selectors.EVENT_READ)
-            while not self.url and selector.select(timeout=30):
+            while not self.url and selector.select(timeout=PATIENCE):
                 line = self.process.stdout.readline()
                 assert line, f"It ended: {self.said}"
                 self.said += line
@@ -50,22 +53,22 @@ class Served:
         return self
 
     def get(self, path: str) -> str:
-        return httpx.get(self.url + path, timeout=10).raise_for_status().text
+        return httpx.get(self.url + path, timeout=PATIENCE).raise_for_status().text
 
     def kill(self) -> None:
         self.process.kill()
-        self.process.wait(10)
+        self.process.wait(PATIENCE)
 
     def end(self) -> float:
         """Ask it to end; say how many seconds that took."""
         begun = time.monotonic()
         self.process.send_signal(signal.SIGTERM)
-        assert self.process.wait(10) == 0
+        assert self.process.wait(PATIENCE) == 0
         return time.monotonic() - begun
 
     def refused(self) -> str:
         """What it says when it does not start."""
-        said, _ = self.process.communicate(timeout=30)
+        said, _ = self.process.communicate(timeout=PATIENCE)
         assert self.process.returncode == 1, said
         return said
 
@@ -115,7 +118,7 @@ def test_an_empty_folder_becomes_a_demo_that_one_process_serves(manage):
     assert f"process {served.process.pid}" in refused
     assert "Traceback" not in refused
 
-    assert served.end() < 5
+    assert served.end() < 15
 
 
 @pytest.mark.once
@@ -238,7 +241,7 @@ def test_it_ends_in_time_although_a_tool_never_returns(serve, ask, play, rita):
         approve(run, rita)
     assert eventually((play / "at-blocked").exists)
     assert eventually((play / "at-before").exists)
-    assert served.end() < 6
+    assert served.end() < 15
     # The lease was given back, so whoever comes next need not wait for it to lapse.
     assert services.claim_run(cut.pk, owner="next") is not None
     assert services.claim_run(stuck.pk, owner="next") is None
@@ -256,7 +259,7 @@ def test_a_worker_runs_what_a_process_without_one_serves(
     manage("serve", "--no-worker", program=program, **shared).until_ready()
     run = ask("one.txt")
     worker = manage("worker", program=program, **shared)
-    assert eventually(lambda: has_status(run, RunStatus.WAITING), seconds=20)
+    assert eventually(lambda: has_status(run, RunStatus.WAITING))
     approve(run, rita)
     assert eventually(lambda: has_status(run, RunStatus.FINISHED))
-    assert worker.end() < 5
+    assert worker.end() < 15
