@@ -84,8 +84,7 @@ document.addEventListener('click', (event) => {
     const row = document.activeElement.closest('.row-link:not([aria-current])');
     if (row) row.click(); else $('#detail-title')?.focus();
   } else if ((element = at('[data-pause]'))) {
-    paused = !paused;
-    element.setAttribute('aria-pressed', String(paused));
+    element.setAttribute('aria-pressed', String(element.getAttribute('aria-pressed') !== 'true'));
   } else if ((element = at('[data-focus]'))) {
     $(element.dataset.focus)?.focus();
   }
@@ -125,9 +124,9 @@ setInterval(() => {
 }, 15000);
 
 // Fragments with data-live fetch themselves again: at most once a second, spread over the open pages.
-let due = 0, freshAt = 0, paused = false;
+let due = 0, freshAt = 0;
 document.addEventListener('sayso:live', () => {
-  if (due || paused) return;
+  if (due) return;
   const wait = Math.max(0, 1000 - (performance.now() - freshAt)) + Math.random() * 250;
   due = setTimeout(() => {
     due = 0;
