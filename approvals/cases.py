@@ -258,6 +258,31 @@ class Case:
         )
 
     @property
+    def can_edit(self) -> bool:
+        """Whether the arguments may be changed on the way.
+
+        Not where several people have to approve: their votes would be for different calls.
+        """
+        return (
+            self.can_decide
+            and self.can_approve
+            and self.ruling.approvals_required == 1
+            and bool(self.interrupt.tool_schema)
+            and self.interrupt.arguments.startswith("{")
+        )
+
+    @property
+    def changes(self) -> list[display.Change]:
+        """What the reviewer changed in the arguments."""
+        decision = self.decision
+        if decision is None or decision.arguments is None:
+            return []
+        found = self.interrupt
+        return display.changes(
+            found.arguments, decision.arguments, secret=found.secrets
+        )
+
+    @property
     def can_deny(self) -> bool:
         return self._takes(Verdict.DENY)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from django.http import HttpRequest
-from django.urls import NoReverseMatch, reverse
 from django.utils.translation import gettext as _
 
 from approvals import permissions
+from approvals.http import url_or_empty
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -25,14 +25,6 @@ def _entries() -> list[tuple[str, str, str, str, str]]:
 
 
 _SECOND_KEY = {"inbox": "i", "agents": "a", "runs": "r", "audit": "u"}
-
-
-def url_or_empty(route: str) -> str:
-    """The address of a page; empty where the site does not have it."""
-    try:
-        return reverse(route)
-    except NoReverseMatch:
-        return ""
 
 
 def _waiting(user: User) -> int:

@@ -7,6 +7,7 @@ visible marks, and words that are not what they look like are named in a warning
 
 from __future__ import annotations
 
+import difflib
 import json
 import re
 import unicodedata
@@ -359,6 +360,64 @@ def arguments_of(text: str, *, secret: Iterable[str] = ()) -> list[Argument]:
                 value=show(text),
             )
         ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """One argument that a reviewer changed, as a difference."""
+
+    name: Shown
+    html: SafeString
+
+
+#: Longer texts are shown one after the other, because comparing them takes too long.
+MAX_DIFF = 20_000
+
+
+def changes(before: str, after: str, *, secret: Iterable[str] = ()) -> list[Change]:
+    """What differs between two canonical texts of arguments, by argument."""
+    old, new = parse_json(before), parse_json(after)
+    if not isinstance(old, dict) or not isinstance(new, dict):
+        old, new = {"value": old}, {"value": new}
+    hide = frozenset(secret)
+    found = []
+    for name in dict.fromkeys([*old, *new]):
+        a, b = _text_of(old, name), _text_of(new, name)
+        if a == b and _kind_of(old.get(name)) == _kind_of(new.get(name)):
+            continue
+        html = escape(_("changed, hidden")) if name in hide else difference(a, b)
+        found.append(Change(name=show(name), html=html))
+    return found
+
+
+def _text_of(values: dict[str, Any], name: str) -> str:
+    value = values.get(name, "")
+    if isinstance(value, str) and not isinstance(value, _Number):
+        return value
+    return "".join(_pretty(value))
+
+
+def difference(before: str, after: str) -> SafeString:
+    """Words taken out and put in, each marked as such."""
+    if len(before) + len(after) > MAX_DIFF:
+        pairs = [("delete", before, ""), ("insert", "", after)]
+    else:
+        a, b = (re.findall(r"\s+|\w+|[^\w\s]", text) for text in (before, after))
+        matcher = difflib.SequenceMatcher(a=a, b=b, autojunk=False)
+        pairs = [
+            (tag, "".join(a[i1:i2]), "".join(b[j1:j2]))
+            for tag, i1, i2, j1, j2 in matcher.get_opcodes()
+        ]
+    parts: list[SafeString] = []
+    for tag, out, put in pairs:
+        if tag == "equal":
+            parts.append(show(out, limit=None).html)
+            continue
+        if out:
+            parts.append(format_html("<del>{}</del>", show(out, limit=None).html))
+        if put:
+            parts.append(format_html("<ins>{}</ins>", show(put, limit=None).html))
+    return mark_safe("".join(parts))  # noqa: S308  every piece is escaped or ours
 
 
 # ── a title in words ─────────────────────────────────────────────────────────

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import date, datetime
 from typing import Any
 
@@ -254,6 +254,100 @@ class AnswerForm(forms.Form):
         """Only what was filled in: an untouched field sends nothing."""
         given = {k: v for k, v in self.cleaned_data.items() if v not in (None, "")}
         return given if self.is_object else self.cleaned_data.get("answer")
+
+
+class ArgumentsForm(forms.Form):
+    """The arguments of a call, to edit. Secrets are not shown and go along as they are.
+
+    What nobody touched keeps its exact value, also where a browser would change it.
+    """
+
+    def __init__(
+        self,
+        arguments: str,
+        schema_text: str,
+        data: Any = None,
+        *,
+        secrets: Collection[str] = (),
+        form_id: str = "decide",
+    ) -> None:
+        super().__init__(data, prefix="argument", use_required_attribute=False)
+        self.original: dict[str, Any] = canonical.loads(arguments)
+        schema = canonical.loads(schema_text) if schema_text else {}
+        properties = schema.get("properties")
+        parts: dict[str, Any] = properties if isinstance(properties, dict) else {}
+        required = schema.get("required") or []
+        for name in dict.fromkeys([*self.original, *parts]):
+            if name in secrets:
+                continue
+            part = parts.get(name, {})
+            field = _argument_field(name, part, self.original.get(name, MISSING))
+            field.required = name in required and not isinstance(field, Words)
+            field.widget.attrs["form"] = form_id
+            field.label = name
+            if data is None and not self.fields:
+                field.widget.attrs["autofocus"] = True
+            self.fields[name] = field
+
+    def value(self) -> dict[str, Any] | None:
+        """All arguments as edited; None where nothing was changed."""
+        edited = dict(self.original)
+        for name, given in self.cleaned_data.items():
+            before = self.original.get(name, MISSING)
+            if given in (None, "") and before in (MISSING, given):
+                continue
+            if given is None and isinstance(self.fields[name], Choice | Number):
+                edited.pop(name, None)
+            elif not _same(before, given):
+                edited[name] = given
+        same = canonical.dumps(edited) == canonical.dumps(self.original)
+        return None if same else edited
+
+
+MISSING: Any = object()
+
+
+def _same(before: Any, given: Any) -> bool:
+    """Whether a browser would give ``before`` back as ``given``: it rewrites line ends."""
+    if isinstance(before, str) and isinstance(given, str):
+        return before.replace("\r\n", "\n").replace("\r", "\n") == given
+    return type(before) is type(given) and bool(before == given)
+
+
+class Words(forms.CharField):
+    """Text as it is typed, line ends as the rest of the world writes them."""
+
+    def __init__(self, *, lines: int, **options: Any) -> None:
+        attributes = {"class": "form-control", "rows": lines, "dir": "auto"}
+        super().__init__(
+            strip=False, widget=forms.Textarea(attrs=attributes), **options
+        )
+
+    def clean(self, value: Any) -> str:
+        return str(super().clean(value)).replace("\r\n", "\n").replace("\r", "\n")
+
+
+def _argument_field(name: str, schema: Any, value: Any) -> forms.Field:
+    """A field that can hold ``value`` exactly; what fits nothing else is edited as JSON."""
+    schema = schema if isinstance(schema, dict) else {}
+    options: dict[str, Any] = {"required": False}
+    kind = schema.get("type")
+    choices = _choices(schema)
+    if not choices and kind == "boolean":
+        choices = [(True, "true"), (False, "false")]
+    if choices and (value is MISSING or any(_same(value, one) for one, _l in choices)):
+        at = next((i for i, (one, _l) in enumerate(choices) if _same(value, one)), "")
+        return Choice(choices, initial=str(at), **options)
+    if isinstance(value, str) or (value is MISSING and kind == "string"):
+        text = "" if value is MISSING else value
+        lines = min(12, 1 + text.count("\n") + len(text) // 70)
+        return Words(lines=lines, initial=text, **options)
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if kind in {"integer", "number"} and (number or value is MISSING):
+        text = canonical.dumps(value) if number else ""
+        return Number(whole=kind == "integer", initial=text, **options)
+    text = "" if value is MISSING else canonical.dumps(value)
+    return AnyJSON(initial=text, **options)
 
 
 def asks_more(schema_text: str) -> bool:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
+from django.urls import NoReverseMatch, reverse
 from django.utils.http import url_has_allowed_host_and_scheme
 
 if TYPE_CHECKING:
@@ -18,6 +19,14 @@ class DeskRequest(HttpRequest):
 
     htmx: HtmxDetails
     user: User
+
+
+def url_or_empty(route: str) -> str:
+    """The address of a page; empty where the site does not have it."""
+    try:
+        return reverse(route)
+    except NoReverseMatch:
+        return ""
 
 
 def wants_fragment(request: DeskRequest) -> bool:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from django.urls import URLPattern, URLResolver, path
 
-from approvals.views import audit, inbox, runs
+from approvals.views import audit, deciding, inbox, runs
 
 urlpatterns: list[URLPattern | URLResolver] = [
     path("", inbox.home, name="home"),
@@ -11,8 +11,8 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("inbox/updates/", inbox.updates, name="inbox-updates"),
     path("inbox/<uuid:pk>/", inbox.interrupt, name="interrupt"),
     path("inbox/<uuid:pk>/card/", inbox.card, name="card"),
-    path("inbox/<uuid:pk>/decide/", inbox.decide, name="decide"),
-    path("inbox/<uuid:pk>/undo/", inbox.undo, name="undo"),
+    path("inbox/<uuid:pk>/decide/", deciding.decide, name="decide"),
+    path("inbox/<uuid:pk>/undo/", deciding.undo, name="undo"),
     path("runs/", runs.runs, name="runs"),
     path("runs/<uuid:pk>/", runs.run, name="run"),
     path("runs/<uuid:pk>/cancel/", runs.cancel, name="cancel-run"),

@@ -183,6 +183,30 @@ def test_json_text_keeps_its_value_with_nothing_hidden():
     assert "é日" in shown
 
 
+def test_changes_are_told_by_argument():
+    before = '{"a": "will credit 840", "b": 1, "c": "x", "pin": "1"}'
+    after = '{"a": "credited 84", "b": "1", "d": [1], "pin": "2"}'
+    found = {
+        str(c.name.html): str(c.html)
+        for c in display.changes(before, after, secret=["pin"])
+    }
+    assert list(found) == ["a", "b", "c", "pin", "d"]
+    assert "<del>will</del>" in found["a"] or "<del>will credit</del>" in found["a"]
+    assert "<ins>84</ins>" in found["a"]
+    assert found["c"] == "<del>x</del>"
+    assert "2" not in found["pin"]
+    assert display.changes(before, before) == []
+
+
+def test_a_difference_hides_nothing():
+    html = display.difference("<b>", "a\u202e")
+    assert (
+        html == "<del>&lt;b&gt;</del><ins>a" + html[len("<del>&lt;b&gt;</del><ins>a") :]
+    )
+    assert "⟦U+202E⟧" in html
+    assert len(display.difference("a " * 40_000, "b " * 40_000)) > 80_000
+
+
 def test_effect_leaves_secrets_out():
     assert display.effect("log_in", '{"pin": "1234"}', secret=["pin"]) == "Log in"
 

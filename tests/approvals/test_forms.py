@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
 
-from approvals.forms import AnswerForm, asks_more
+from approvals.forms import AnswerForm, ArgumentsForm, asks_more
 
 
 def answered(schema: dict[str, Any] | None, data: dict[str, str]) -> Any:
@@ -93,3 +94,83 @@ def test_keys_of_the_desk_are_not_asked_for():
 @pytest.mark.parametrize("schema", ["{broken", "[]", "null", '{"properties": 3}'])
 def test_a_broken_schema_still_gives_a_form(schema):
     assert AnswerForm(schema).fields
+
+
+# Arguments to edit
+
+
+def edited(
+    arguments: dict[str, Any], schema: dict[str, Any] | None = None, **typed: str
+) -> Any:
+    """What the form gives when a browser sends back all it showed, but for ``typed``."""
+    text = json.dumps(arguments)
+    schema_text = json.dumps(schema or {})
+    shown = ArgumentsForm(text, schema_text)
+    data = {f"argument-{name}": field.initial for name, field in shown.fields.items()}
+    data |= {f"argument-{name}": value for name, value in typed.items()}
+    # Browsers send line ends as CRLF.
+    data = {k: re.sub("\r\n|\r|\n", "\r\n", v) for k, v in data.items()}
+    form = ArgumentsForm(text, schema_text, data)
+    assert form.is_valid(), form.errors
+    return form.value()
+
+
+AS_THEY_ARE = {
+    "text": "two\nlines",
+    "spaces": "  kept ",
+    "ends": "a\r\nb\rc",
+    "empty": "",
+    "big": 9007199254740993,
+    "float": 500.0,
+    "flag": False,
+    "nothing": None,
+    "list": [1, "x", {"y": 1.5}],
+    "digits": "12345",
+}
+
+
+def test_what_nobody_touched_is_no_edit():
+    assert edited(AS_THEY_ARE) is None
+    kinds = thing(
+        big={"type": "integer"},
+        float={"type": "number"},
+        flag={"type": "boolean"},
+        absent={"type": "string"},
+        missing={"type": "integer"},
+        choice={"enum": ["a", "b"]},
+    )
+    assert edited(AS_THEY_ARE, kinds) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "typed", "value"),
+    [
+        ("text", "new\nlines", "new\nlines"),
+        ("empty", "no more", "no more"),
+        ("big", "9007199254740994", 9007199254740994),
+        ("nothing", '"now"', "now"),
+        ("list", "[]", []),
+        ("digits", "", ""),
+    ],
+)
+def test_one_edit_leaves_the_rest_exact(name, typed, value):
+    after = edited(AS_THEY_ARE, thing(big={"type": "integer"}), **{name: typed})
+    assert after == AS_THEY_ARE | {name: value}
+    assert after["ends"] == "a\r\nb\rc"
+
+
+def test_edits_follow_the_schema():
+    schema = thing(flag={"type": "boolean"}, size={"type": "integer"})
+    assert edited({"flag": False}, schema, flag="0") == {"flag": True}
+    assert edited({"flag": False}, schema, size="3") == {"flag": False, "size": 3}
+    assert edited({"size": 3}, schema, size="") == {}
+    form = ArgumentsForm('{"size": 3}', json.dumps(schema), {"argument-size": "three"})
+    assert not form.is_valid()
+
+
+def test_secrets_are_not_in_the_form_and_go_along():
+    text = '{"account": "x", "pin": "hunter2"}'
+    form = ArgumentsForm(text, "", {"argument-account": "y"}, secrets=["pin"])
+    assert "hunter2" not in form.as_p()
+    assert form.is_valid()
+    assert form.value() == {"account": "y", "pin": "hunter2"}

@@ -298,6 +298,72 @@ def test_an_error_page_for_htmx_is_a_short_fragment(eve, interrupt):
     assert response.content.decode().startswith('<div class="note')
 
 
+# Editing the arguments
+
+
+def test_arguments_are_edited_on_the_way(as_rita, interrupt):
+    page = as_rita.get(url(interrupt)).content.decode()
+    assert "?edit=1" in page
+    page = as_rita.get(url(interrupt), {"edit": "1"}).content.decode()
+    assert 'name="argument-filename"' in page
+    response = post(
+        as_rita,
+        interrupt,
+        "approve",
+        confirmed="approve",
+        editing="1",
+        **{"argument-filename": "other.txt"},
+    )
+    assert response.status_code == 302
+    interrupt.refresh_from_db()
+    assert interrupt.decision is not None
+    assert interrupt.decision.arguments == '{"filename":"other.txt"}'
+    page = as_rita.get(url(interrupt)).content.decode()
+    assert "Changed by Rita Okafor" in page
+    assert "<ins>other</ins>" in page
+
+
+def test_sending_the_arguments_back_unchanged_is_no_edit(as_rita, interrupt):
+    typed = {"argument-filename": "file-1.txt"}
+    post(as_rita, interrupt, "approve", confirmed="approve", editing="1", **typed)
+    interrupt.refresh_from_db()
+    assert interrupt.decision is not None
+    assert interrupt.decision.arguments is None
+
+
+def test_the_confirmation_keeps_the_edits(as_rita, interrupt):
+    typed = {"argument-filename": "other.txt"}
+    response = post(as_rita, interrupt, "approve", editing="1", **typed)
+    page = response.content.decode()
+    assert 'name="confirmed"' in page
+    assert ">\nother.txt</textarea>" in page
+
+
+def test_arguments_that_do_not_fit_are_refused(fin, make_interrupts):
+    (found,) = make_interrupts([call("pay", amount=5, account="x")])
+    client = signed_in(fin)
+    typed = {"argument-amount": "much", "argument-account": "mine"}
+    response = post(client, found, "approve", editing="1", **typed)
+    page = response.content.decode()
+    assert response.status_code == 422
+    assert "Enter a number." in page
+    assert ">\nmine</textarea>" in page
+    found.refresh_from_db()
+    assert found.is_open
+
+
+def test_no_edits_where_several_must_agree(as_rita, interrupt):
+    Policy.objects.filter(name="Destructive file tools").update(approvals_required=2)
+    page = as_rita.get(url(interrupt), {"edit": "1"}).content.decode()
+    assert "argument-filename" not in page
+
+
+def test_an_edit_in_progress_is_not_drawn_over(as_rita, interrupt):
+    row = f"{interrupt.pk}.open-0"
+    page = updates(as_rita, row, open=str(interrupt.pk), seen="old", editing="1")
+    assert 'hx-target="#detail"' not in page
+
+
 # Undoing
 
 

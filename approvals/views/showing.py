@@ -1,0 +1,203 @@
+"""Finding requests for a person, and putting together what their pages show."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from django.http import Http404, HttpResponse
+from django.shortcuts import get_object_or_404, render
+from django.urls import reverse
+from django.utils import timezone
+from django.utils.translation import gettext as _
+
+from approvals import permissions
+from approvals.cases import Case, Problem
+from approvals.forms import AnswerForm, ArgumentsForm, asks_more
+from approvals.http import DeskRequest, url_or_empty
+from approvals.inbox import Inbox, View
+from approvals.models import Decision, Interrupt
+
+TEMPLATE = "approvals/inbox.html"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Typed:
+    """What somebody has put into the forms of a request, to be shown again."""
+
+    note: str = ""
+    answer_form: AnswerForm | None = None
+    edit_form: ArgumentsForm | None = None
+    #: The confirmation stands open on the page, because there is no JavaScript to ask.
+    confirm: bool = False
+
+
+NOTHING = Typed()
+
+
+# Finding
+
+
+def must_see_inbox(request: DeskRequest) -> None:
+    if not permissions.sees_inbox(request.user):
+        raise Http404
+
+
+def visible(request: DeskRequest, pk: UUID) -> Interrupt:
+    """The request, if it exists for this person."""
+    return get_object_or_404(
+        permissions.visible_interrupts(request.user)
+        .select_related("run", "run__requester")
+        .prefetch_related("review_groups", "decisions__reviewer"),
+        pk=pk,
+    )
+
+
+def visible_anywhere(request: DeskRequest, pk: UUID) -> Interrupt:
+    """The request for the inbox, or for the run one asked for oneself."""
+    return get_object_or_404(
+        Interrupt.objects.filter(
+            run__in=permissions.visible_runs(request.user).values("pk")
+        )
+        .select_related("run", "run__requester")
+        .prefetch_related("review_groups", "decisions__reviewer"),
+        pk=pk,
+    )
+
+
+def reread(pk: UUID) -> Interrupt:
+    return (
+        Interrupt.objects.select_related("run", "run__requester")
+        .prefetch_related("review_groups", "decisions__reviewer")
+        .get(pk=pk)
+    )
+
+
+# Showing
+
+
+def list_frame(desk: Inbox) -> dict[str, Any]:
+    counts = desk.counts()
+    chips = [
+        ("all", _("All")),
+        ("high", _("High risk")),
+        ("soon", _("Expiring soon")),
+    ]
+    return {
+        "view": desk.view,
+        "counts": counts,
+        "chips": [
+            {
+                "key": key,
+                "label": label,
+                "n": counts[key],
+                "url": reverse("inbox") + desk.view.query(view=key),
+            }
+            for key, label in chips
+        ],
+    }
+
+
+def listing(desk: Inbox, current: UUID | None) -> dict[str, Any]:
+    groups = desk.groups()
+    listed = sum(len(group.rows) for group in groups if group.key != "done")
+    counts = list_frame(desk)
+    return {
+        **counts,
+        "groups": groups,
+        "current": current,
+        "new": {"n": 0, "high": 0},
+        "query": desk.view.query(),
+        "beyond": max(0, desk.view.narrow(desk.visible.open()).count() - listed),
+    }
+
+
+def detail(
+    request: DeskRequest,
+    case: Case,
+    *,
+    problem: Problem | None = None,
+    typed: Typed = NOTHING,
+) -> dict[str, Any]:
+    """One request: what it shows, what was typed, and why that was not taken."""
+    return {
+        "case": case,
+        "interrupt": case.interrupt,
+        "run": case.run,
+        "problem": problem,
+        "note": problem.note if problem else typed.note,
+        "confirm": typed.confirm,
+        "answer_form": _answer_form(case, typed.answer_form),
+        "edit_form": typed.edit_form if case.can_edit else None,
+        "view": View.read(request.GET),
+    }
+
+
+def _answer_form(case: Case, typed: AnswerForm | None) -> AnswerForm | None:
+    schema = case.interrupt.response_schema
+    if not case.can_decide or not (case.is_question or asks_more(schema)):
+        return None
+    return typed or AnswerForm(schema)
+
+
+def arguments_form(case: Case, data: Any = None) -> ArgumentsForm | None:
+    """The arguments to edit, where they may be."""
+    if not case.can_edit:
+        return None
+    found = case.interrupt
+    return ArgumentsForm(
+        found.arguments, found.tool_schema, data, secrets=found.secrets
+    )
+
+
+def page(
+    request: DeskRequest,
+    case: Case | None,
+    *,
+    status: int = 200,
+    problem: Problem | None = None,
+    typed: Typed = NOTHING,
+) -> HttpResponse:
+    """The split view. ``case`` is what is open; without one the list stands alone."""
+    desk = Inbox(request.user, View.read(request.GET))
+    context = listing(desk, case.interrupt.pk if case else None)
+    context |= {
+        "title": _("Inbox"),
+        "active": "inbox",
+        "layout": "detail" if case else "list",
+    }
+    if case is not None:
+        context |= detail(request, case, problem=problem, typed=typed)
+        context["title"] = case.interrupt.title
+        context |= _place(context["groups"], case.interrupt.pk)
+    else:
+        context |= today(request)
+    response = render(request, TEMPLATE, context, status=status)
+    response["Vary"] = "HX-Request"
+    response["Cache-Control"] = "no-store"
+    return response
+
+
+def _place(groups: list[Any], pk: UUID) -> dict[str, Any]:
+    """Where the open request stands among the open ones of the list, for small screens."""
+    open_ones = [
+        row.interrupt for group in groups for row in group.rows if not row.done
+    ]
+    ids = [one.pk for one in open_ones]
+    if pk not in ids:
+        return {"following": open_ones[0] if open_ones else None}
+    at = ids.index(pk)
+    following = open_ones[at + 1] if at + 1 < len(ids) else None
+    return {"position": at + 1, "positions": len(ids), "following": following}
+
+
+def today(request: DeskRequest) -> dict[str, Any]:
+    midnight = timezone.localtime().replace(hour=0, minute=0, second=0, microsecond=0)
+    mine = Decision.objects.filter(reviewer=request.user, created__gte=midnight)
+    return {
+        "decided_today": mine.count(),
+        "last_decision": mine.order_by("-created").first(),
+        "agents_url": url_or_empty("agents"),
+        "anything_yet": permissions.visible_interrupts(request.user).exists(),
+    }
