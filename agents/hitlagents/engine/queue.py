@@ -30,21 +30,22 @@ LONGEST = timedelta(days=1)
 @dataclass(frozen=True, kw_only=True)
 class Taken:
     rows: list[Row]
-    #: Seconds until the next row that waits for its time, or None.
+    #: Seconds until it is worth looking again, as far as the rows tell.
     next_in: float | None
 
 
 def take(owner: str, *, limit: int) -> Taken:
     """Claim up to ``limit`` rows that are due, for one worker and no other."""
     now = clock.now()
-    rows: list[Row] = []
     # Looking first, because the transaction takes SQLite's one write lock.
-    if limit > 0 and due(now).exists():
-        with transaction.atomic():
-            rows = list(due(now).select_for_update(skip_locked=True)[:limit])
-            for row in rows:
-                row.claim(owner)
-    return Taken(rows=rows, next_in=_next_in(now))
+    if limit < 1 or not due(now).exists():
+        return Taken(rows=[], next_in=_next_in(now))
+    with transaction.atomic():
+        rows = list(due(now).select_for_update(skip_locked=True)[:limit])
+        for row in rows:
+            row.claim(owner)
+    # Nothing more is asked now, so that these start without delay.
+    return Taken(rows=rows, next_in=0)
 
 
 def due(now: datetime) -> Any:

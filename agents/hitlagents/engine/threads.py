@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from threading import Lock
 
-from django.db import connections
+from django.db import connection, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 
@@ -23,11 +23,14 @@ class Threads:
 
     A connection to a server goes back to Django's pool after every call. One to SQLite
     stays open with its thread: opening the file costs more than most queries.
+
+    ``setup`` is SQL for every SQLite connection these threads open.
     """
 
-    def __init__(self, name: str, size: int) -> None:
+    def __init__(self, name: str, size: int, *, setup: str = "") -> None:
         self._name = name
         self._size = size
+        self._setup = setup
         self._executor: ThreadPoolExecutor | None = None
         self._connections: list[BaseDatabaseWrapper] = []
         self._lock = Lock()
@@ -40,7 +43,7 @@ class Threads:
         Cancelling the caller does not stop a call that has begun.
         """
         context = contextvars.copy_context()
-        work = partial(context.run, _tidily, partial(call, *args, **kwargs))
+        work = partial(context.run, self._call, partial(call, *args, **kwargs))
         with self._lock:
             future = self._started().submit(work)
         return await asyncio.wrap_future(future)
@@ -61,32 +64,40 @@ class Threads:
             )
         return self._executor
 
+    def _call[T](self, call: Callable[[], T]) -> T:
+        _drop_unusable()
+        if self._setup and connection.connection is None:
+            self._open()
+        try:
+            return call()
+        finally:
+            _drop_unusable()
+
+    def _open(self) -> None:
+        if connection.vendor == "sqlite":
+            with connection.cursor() as cursor:
+                cursor.execute(self._setup)
+
     def _enter(self) -> None:
         """Remember the connections of a new thread, so that close() can end them."""
         for alias in connections:
-            connection = connections[alias]
-            connection.inc_thread_sharing()
-            self._connections.append(connection)
-
-
-def _tidily[T](call: Callable[[], T]) -> T:
-    _drop_unusable()
-    try:
-        return call()
-    finally:
-        _drop_unusable()
+            one = connections[alias]
+            one.inc_thread_sharing()
+            self._connections.append(one)
 
 
 def _drop_unusable() -> None:
     """What Django does around a request, except that healthy SQLite stays open."""
-    for connection in connections.all(initialized_only=True):
-        if connection.vendor != "sqlite" or connection.errors_occurred:
-            connection.close_if_unusable_or_obsolete()
+    for one in connections.all(initialized_only=True):
+        if one.vendor != "sqlite" or one.errors_occurred:
+            one.close_if_unusable_or_obsolete()
 
 
 _database = Threads("sayso-database", 4)
 _lease = Threads("sayso-lease", 2)
-_queue = Threads("sayso-queue", 1)
+# Rows of the queue are wake-ups, which the sweeper makes again if they are lost. So a run
+# need not wait until the disk has confirmed that its row was taken.
+_queue = Threads("sayso-queue", 1, setup="PRAGMA synchronous = NORMAL")
 
 
 async def in_database[**P, T](

@@ -72,8 +72,6 @@ class Worker:
             self._jobs.add(job)
             job.add_done_callback(self._ended)
         self._more = len(taken.rows) == free
-        if self._more and len(self._jobs) < self._concurrency:
-            return 0  # Some ended while we looked.
         if taken.next_in is None:
             return self._poll
         return min(self._poll, taken.next_in)

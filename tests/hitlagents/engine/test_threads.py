@@ -60,3 +60,22 @@ def test_closed_threads_are_made_again(pool):
     assert asyncio.run(pool.run(Run.objects.count)) == 0
     pool.close()
     assert asyncio.run(pool.run(Run.objects.count)) == 0
+
+
+def test_a_connection_to_sqlite_is_set_up_whenever_it_is_opened():
+    pool = threads.Threads("test", 1, setup="PRAGMA synchronous = NORMAL")
+
+    def synchronous():
+        if connection.vendor != "sqlite":
+            return 1
+        with connection.cursor() as cursor:
+            return cursor.execute("PRAGMA synchronous").fetchone()[0]
+
+    assert asyncio.run(pool.run(synchronous)) == 1
+    asyncio.run(pool.run(connection_is_lost))
+    assert asyncio.run(pool.run(synchronous)) == 1
+    pool.close()
+
+
+def connection_is_lost():
+    connection.close()
