@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from datetime import timedelta
+from functools import partial
 from uuid import UUID
 
 from approvals import clock, services, wake
@@ -24,13 +26,16 @@ def expire() -> None:
     services.expire_due(clock.now())
 
 
-def sweep() -> None:
-    """Everything, in this order: what one step frees, a later one wakes."""
+def sweep(*, patience: timedelta = timedelta()) -> None:
+    """Everything, in this order: what one step frees, a later one wakes.
+
+    ``patience``: leave alone what became due so short a time ago; it is on its way.
+    """
     steps: tuple[Callable[[], object], ...] = (
         expire,
         _recover_rows,
         _free_runs_of_the_gone,
-        _wake_runs,
+        partial(_wake_runs, patience),
         queue.prune,
     )
     for step in steps:
@@ -55,10 +60,10 @@ def _free_runs_of_the_gone() -> None:
             services.release_run(run.pk, attempt=run.attempt)
 
 
-def _wake_runs() -> None:
+def _wake_runs(patience: timedelta) -> None:
     """Wake each run that is due or abandoned, unless a wake-up for it waits already."""
     now = clock.now()
-    runs = services.runs_to_wake(now)
+    runs = services.runs_to_wake(now - patience)
     waiting = _runs_in_queue() if runs else frozenset()
     for run in runs:
         if run.pk not in waiting:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+from datetime import timedelta
 from typing import Any
 
 from approvals import services
@@ -21,6 +22,8 @@ logger = logging.getLogger(__name__)
 POLL = 1.0
 SWEEP_EVERY = 30.0
 EXPIRE_EVERY = 1.0
+#: A run that was queued so short a time ago is on its way, not forgotten.
+PATIENCE = timedelta(seconds=5)
 #: How long a stopping worker waits for its runs, in seconds.
 GRACE = 2.5
 
@@ -107,7 +110,7 @@ class Worker:
                 if clock() < next_sweep:
                     await in_database(sweeper.expire)
                     continue
-                await in_database(sweeper.sweep)
+                await in_database(sweeper.sweep, patience=PATIENCE)
             except Exception:
                 logger.exception("worker: The sweeper failed; trying again.")
             next_sweep = clock() + SWEEP_EVERY
