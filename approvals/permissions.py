@@ -7,19 +7,21 @@ Four permissions, given to groups: ``view_interrupt`` (see what one's review gro
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
-from django.contrib.auth.models import AnonymousUser, Group
+from django.contrib.auth.models import AnonymousUser, Group, User
 from django.db.models import Q
 
 from approvals.models import AuditEntry, Interrupt, InterruptQuerySet, Run, RunQuerySet
 
 if TYPE_CHECKING:
-    from django.contrib.auth.models import User
     from django.db.models import QuerySet
 
     type Person = User | AnonymousUser
+
+DATABASE_BACKEND = "django.contrib.auth.backends.ModelBackend"
 
 
 def sees_everything(user: Person) -> bool:
@@ -101,12 +103,45 @@ def scopes(user: Person) -> frozenset[str]:
     """The live scopes whose changes concern this person (see ``approvals.live``)."""
     if not user.is_authenticated:
         return frozenset()
-    found = {f"user.{user.pk}"}
-    if sees_everything(user):
-        found.add("all")
-    elif sees_inbox(user):
-        found |= {f"group.{pk}" for pk in user.groups.values_list("pk", flat=True)}
-    return frozenset(found)
+    return scopes_of([user.pk]).get(user.pk, frozenset())
+
+
+def scopes_of(people: Collection[int]) -> dict[int, frozenset[str]]:
+    """The live scopes of many people in a fixed number of queries.
+
+    Sockets are checked again every few seconds, so asking ``has_perm`` of each person
+    would be thousands of queries. Who is inactive or gone has no entry. Only permissions
+    that stand in the database count.
+    """
+    active = User.objects.filter(pk__in=people, is_active=True)
+    found = {pk: {f"user.{pk}"} for pk in active.values_list("pk", flat=True)}
+    everything = _holders("approvals.view_all_interrupts", found)
+    for pk in everything:
+        found[pk].add("all")
+    inbox = _holders("approvals.view_interrupt", found) - everything
+    memberships = User.groups.through.objects.filter(user__in=inbox)
+    for pk, group in memberships.values_list("user_id", "group_id"):
+        found[pk].add(f"group.{group}")
+    return {pk: frozenset(scopes) for pk, scopes in found.items()}
+
+
+def _holders(permission: str, people: Collection[int]) -> set[int]:
+    holders = User.objects.with_perm(permission, backend=DATABASE_BACKEND)
+    return set(holders.filter(pk__in=people).values_list("pk", flat=True))
+
+
+def audiences(runs: Collection[UUID]) -> dict[UUID, frozenset[str]]:
+    """The scopes whose holders see a run: ``visible_runs`` for many people and runs."""
+    found = {
+        pk: {"all", f"user.{requester}"}
+        for pk, requester in Run.objects.filter(pk__in=runs).values_list(
+            "pk", "requester_id"
+        )
+    }
+    asked = Interrupt.review_groups.through.objects.filter(interrupt__run__in=found)
+    for pk, group in asked.values_list("interrupt__run_id", "group_id").distinct():
+        found[pk].add(f"group.{group}")
+    return {pk: frozenset(scopes) for pk, scopes in found.items()}
 
 
 def deciders(interrupt: Interrupt) -> list[Group]:

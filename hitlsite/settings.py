@@ -166,6 +166,10 @@ if REDIS_URL:
         },
     }
 
+# How often open sockets are checked again; what somebody lost the right to hear stops
+# after this many seconds at the latest.
+SAYSO_LIVE_CHECK_SECONDS = env_int("SAYSO_LIVE_CHECK_SECONDS", 4, minimum=1, maximum=60)
+
 # --- People ----------------------------------------------------------------------------
 
 AUTH_PASSWORD_VALIDATORS = [
