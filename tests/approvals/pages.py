@@ -53,16 +53,16 @@ class Page:
         assert await self.next() == {"v": 1, "op": "hello"}
         return self
 
-    async def next(self, timeout=5):
-        return await self.socket.receive_json_from(timeout=timeout)
+    async def next(self):
+        return await self.socket.receive_json_from(timeout=5)
 
     async def hears_nothing(self, seconds=0.2):
         return await self.socket.receive_nothing(timeout=seconds)
 
-    async def code(self, timeout=5):
+    async def code(self):
         """The code it is closed with; what comes before it must not be content."""
         while True:
-            output = await self.socket.receive_output(timeout)
+            output = await self.socket.receive_output(5)
             if output["type"] == "websocket.close":
                 return output["code"]
             assert json.loads(output["text"])["op"] == "hello"
