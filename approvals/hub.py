@@ -17,7 +17,8 @@ from collections.abc import Collection, Iterable
 from contextlib import suppress
 from typing import Any
 
-from channels.layers import InMemoryChannelLayer, get_channel_layer
+from channels import DEFAULT_CHANNEL_LAYER
+from channels.layers import InMemoryChannelLayer, channel_layers
 from django.conf import settings
 
 from approvals import admission, live
@@ -92,11 +93,10 @@ class Hub:
         return self._relay
 
     def _make_relay(self) -> Relay | None:
-        layer = get_channel_layer()
         # A layer in memory reaches nobody whom the hub does not.
-        if layer is None or isinstance(layer, InMemoryChannelLayer):
+        if isinstance(make_layer(), InMemoryChannelLayer):
             return None
-        relay = Relay(layer, deliver=self._deliver, lost=self.hello)
+        relay = Relay(make_layer, deliver=self._deliver, lost=self.hello)
         atexit.register(relay.drain, 2)
         return relay
 
@@ -227,6 +227,11 @@ class Hub:
             self._listen(socket, verdict.scopes - socket.scopes)
             socket.scopes = verdict.scopes
             socket.offer(HELLO)
+
+
+def make_layer() -> Any:
+    """The installation's channel layer, as an object of its own."""
+    return channel_layers.make_backend(DEFAULT_CHANNEL_LAYER)
 
 
 #: The one of this process.

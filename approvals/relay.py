@@ -47,12 +47,13 @@ class Relay:
 
     def __init__(
         self,
-        layer: Any,
+        make_layer: Callable[[], Any],
         *,
         deliver: Callable[[Scopes, Fields], None],
         lost: Callable[[], None],
     ) -> None:
-        self._layer = layer
+        self._make_layer = make_layer
+        self._layer: Any = None
         self._deliver = deliver
         self._lost = lost
         self._name = secrets.token_hex(8)
@@ -122,16 +123,19 @@ class Relay:
         self._loop = asyncio.get_running_loop()
         self._main = asyncio.current_task()
         started.set()
-        try:
-            while True:
+        while True:
+            # A new one each time: after a hung connection the old one is in no state
+            # that can be relied on.
+            self._layer = self._make_layer()
+            try:
                 await self._run_until_trouble()
+            finally:
                 await self._forget_connections()
-                await asyncio.sleep(RETRY)
-        finally:
-            await self._forget_connections()
+            await asyncio.sleep(RETRY)
 
     async def _run_until_trouble(self) -> None:
         """Whatever goes wrong, all connections are dropped and made again."""
+        self._echo_at = 0.0
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._send_all())
@@ -139,9 +143,9 @@ class Relay:
                 tasks.create_task(self._hear_all())
         except* Exception as trouble:  # noqa: BLE001 - layers raise what they like
             if not self._in_trouble:
-                cause = trouble.exceptions[0]
+                cause = str(trouble.exceptions[0]) or repr(trouble.exceptions[0])
                 logger.warning(
-                    "live: Other processes cannot be reached for now: %s.", cause
+                    "live: Other processes cannot be reached for now (%s).", cause
                 )
             self._in_trouble = True
 
@@ -175,7 +179,7 @@ class Relay:
             await asyncio.sleep(BEAT)
             if self._wants_to_listen or self._seq:
                 await self._put([])
-            if self._wants_to_listen and self._silence() > SILENCE:
+            if self._echo_at and self._silence() > SILENCE:
                 raise ConnectionError("what is sent does not come back")
 
     async def _put(self, items: list[Any]) -> None:
@@ -193,8 +197,9 @@ class Relay:
 
     async def _hear_all(self) -> None:
         await self._listen.wait()
-        channel = await self._layer.new_channel()
-        await self._layer.group_add(GROUP, channel)
+        async with asyncio.timeout(PATIENCE):
+            channel = await self._layer.new_channel()
+            await self._layer.group_add(GROUP, channel)
         self._echo_at = time.monotonic()
         self._heard.clear()
         self._lost()  # Nobody knows what was said before.

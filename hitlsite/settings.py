@@ -262,6 +262,8 @@ LOGGING = {
         # Its own handlers are silent unless DEBUG is on; the root's are not.
         "django": {"handlers": [], "level": "INFO", "propagate": True},
         "hitlsite": {"level": SAYSO_LOG_LEVEL},
+        # The relay says in one line what this says in a traceback a second.
+        "channels_redis": {"level": "CRITICAL"},
         "approvals": {"level": SAYSO_LOG_LEVEL},
         "hitlagents": {"level": SAYSO_LOG_LEVEL},
     },

@@ -304,7 +304,7 @@ class Process:
 
     def __init__(self, line, *, listens=True):
         self.heard, self.lost = [], 0
-        self.relay = Relay(line, deliver=self.deliver, lost=self.lose)
+        self.relay = Relay(lambda: line, deliver=self.deliver, lost=self.lose)
         if listens:
             self.relay.listen()
             until(lambda: self.lost)
@@ -429,10 +429,11 @@ def test_a_line_that_is_silently_dead_is_built_again(processes, line):
 
 
 def test_a_hub_tells_its_pages_to_fetch_when_something_was_lost(hub, line, monkeypatch):
-    monkeypatch.setattr(hub_module, "get_channel_layer", lambda: line)
+    monkeypatch.setattr(hub_module, "make_layer", lambda: line)
 
     async def scenario():
         hub.attach()
+        await asyncio.to_thread(until, lambda: line.queues)
         await settled()
         listener = Listener(hub, "a")
         await settled()
