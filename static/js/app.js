@@ -1,9 +1,9 @@
-// What the server and htmx cannot do: shortcuts, dialogs, announcements, connection state, focus.
+// What the server and htmx cannot do: shortcuts, dialogs, announcements, focus.
 // Everything is delegated from the document, so swapped fragments need no set-up.
 //
 // For other scripts (events on document):
 //   sayso:announce {text}        say it politely, at most once per 5 s, the newest wins
-//   sayso:live {v, op, id, …}    one message of the live socket; {op: "hello"} after every connect
+// The live socket is in live.js.
 
 const own = document.getElementById('app-js').dataset;
 const {eventToHotkeyString, normalizeSequence} = await import(own.hotkey);
@@ -11,7 +11,6 @@ import(own.relativeTime);
 
 const $ = (selector, from = document) => from.querySelector(selector);
 const $$ = (selector, from = document) => [...from.querySelectorAll(selector)];
-const emit = (name, detail = {}) => document.dispatchEvent(new CustomEvent(name, {detail}));
 
 // ── announcements ──────────────────────────────────────────────────────────
 let saidAt = -5000, sayLater = 0;
@@ -88,51 +87,6 @@ document.addEventListener('click', (event) => {
   } else if ((element = at('[data-focus]'))) {
     $(element.dataset.focus)?.focus();
   }
-});
-
-// ── the connection: a dot and a word ───────────────────────────────────────
-let socketOpen = false, attempts = 0;
-function connection(state) {
-  $$('[data-conn]').forEach((element) => {
-    element.hidden = false;
-    element.dataset.state = state;
-    $('[data-conn-word]', element).textContent = $('#conn-words').dataset[state];
-  });
-}
-if ($('#live')) connection('reconnecting');
-document.addEventListener('htmx:ws:after:connection', () => {
-  socketOpen = true;
-  attempts = 0;
-  connection('live');
-});
-document.addEventListener('htmx:ws:close', (event) => {
-  if (event.detail.reason === 'removed') return;
-  socketOpen = false;
-  attempts += 1;
-  if ([4401, 4403].includes(event.detail.code)) connection('signedOut');
-  else connection(navigator.onLine && attempts < 4 ? 'reconnecting' : 'offline');
-});
-document.addEventListener('htmx:ws:before:message:incoming', (event) => {
-  let message;
-  try { message = JSON.parse(event.detail.message.data); } catch { return; }
-  event.detail.cancelled = true;
-  emit('sayso:live', message);
-});
-// No socket: ask slowly instead, as if the server had said hello.
-setInterval(() => {
-  if ($('#live') && !socketOpen && !document.hidden) emit('sayso:live', {op: 'hello', polled: true});
-}, 15000);
-
-// Fragments with data-live fetch themselves again: at most once a second, spread over the open pages.
-let due = 0, freshAt = 0;
-document.addEventListener('sayso:live', () => {
-  if (due) return;
-  const wait = Math.max(0, 1000 - (performance.now() - freshAt)) + Math.random() * 250;
-  due = setTimeout(() => {
-    due = 0;
-    freshAt = performance.now();
-    $$('[data-live]').forEach((element) => element.dispatchEvent(new CustomEvent('live')));
-  }, freshAt ? wait : Math.random() * 50);
 });
 
 // ── swaps ──────────────────────────────────────────────────────────────────

@@ -447,7 +447,9 @@ def test_a_hub_tells_its_pages_to_fetch_when_something_was_lost(hub, line, monke
         await settled()
         await line.group_send("live", message | {"seq": 3})
         await settled()
-        assert listener.ops() == ["hello", "run", "run", "hello"]
+        assert listener.ops()[:2] == ["hello", "run"]
+        # The hello may cover the message that showed the gap.
+        assert listener.ops()[2:] in (["hello"], ["run", "hello"])
 
     run(scenario)
     hub._relay.stop()
