@@ -43,6 +43,9 @@ def serve(
         # Sockets stay as long as the page does; daphne would close them after a day.
         websocket_timeout=-1,
         ping_interval=20,
+        # A page sends a few bytes; what is larger need not even be read to its end.
+        websocket_max_message_size=4096,
+        websocket_max_frame_size=4096,
         server_name="sayso",
     )
 
