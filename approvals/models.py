@@ -210,6 +210,8 @@ class Interrupt(models.Model):
     kind = models.CharField(max_length=10, choices=InterruptKind)
     reason = models.CharField(max_length=SHORT)
     message = models.TextField(blank=True)
+    #: What the agent wrote just before, so that a reviewer sees why it asks.
+    said = models.TextField(blank=True)
     title = models.CharField(max_length=SHORT)
     tool = models.CharField(max_length=SHORT)
     arguments = models.TextField(

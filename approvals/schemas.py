@@ -56,6 +56,8 @@ class InterruptDraft(Frozen):
     #: AG-UI's word: tool_call, input_required, confirmation or ``<framework>:<name>``.
     reason: str = "tool_call"
     message: str = ""
+    #: What the agent wrote just before it proposed the call.
+    said: str = ""
     response_schema: dict[str, Any] | None = None
     #: The verdicts this framework can take for this pause.
     verdicts: tuple[Verdict, ...] = (

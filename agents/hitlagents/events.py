@@ -75,10 +75,16 @@ class EventLog:
         self._seq = seq
         self._text = ""
         self._message_id = ""
+        self._said = ""
         self._pending: list[Numbered] = []
         self._timer: asyncio.Task[None] | None = None
         self._storing = asyncio.Lock()
         self._failure: BaseException | None = None
+
+    @property
+    def said(self) -> str:
+        """The last message of this advance, whole."""
+        return self._said
 
     @property
     def seq(self) -> int:
@@ -134,10 +140,11 @@ class EventLog:
     def _add_text(self, happening: TextDelta) -> None:
         if happening.message_id != self._message_id:
             self._close_text()
-            self._message_id = happening.message_id
+            self._message_id, self._said = happening.message_id, ""
             self._put(wire.text_start(happening.message_id))
         self._seq += 1
         self._text += happening.delta
+        self._said += happening.delta
         live.publish(
             {f"run.{self._run_id}"},
             {

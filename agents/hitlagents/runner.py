@@ -11,7 +11,7 @@ import contextlib
 import json
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID
 
@@ -103,7 +103,10 @@ async def _drive(claim: services.Claim, owner: str, seq: int) -> None:
         job = await in_database(_load, claim)
         outcome = await _ask(job, claim, host)
         rest = await host.log.drain()
-        await in_database(_save, claim, job.adapter, outcome, rest, host.log.seq + 1)
+        ending = host.log.seq + 1
+        if isinstance(outcome, Interrupted):
+            outcome = _with_words(outcome, host.log.said)
+        await in_database(_save, claim, job.adapter, outcome, rest, ending)
     except StopRun:
         await _stopped(claim, host)
     except LostLease:
@@ -133,6 +136,15 @@ async def _ask(job: Job, claim: services.Claim, host: RunHost) -> Outcome:
         run_id=run.pk, thread_id=run.thread, state=job.state, answers=claim.answers
     )
     return await job.adapter.resume(resume, host)
+
+
+def _with_words(paused: Interrupted, said: str) -> Interrupted:
+    """Give reviewers what the agent wrote before it paused."""
+    drafts = [
+        draft if draft.said else draft.model_copy(update={"said": said})
+        for draft in paused.interrupts
+    ]
+    return replace(paused, interrupts=drafts)
 
 
 async def _stopped(claim: services.Claim, host: RunHost) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -38,6 +38,9 @@ from approvals.services.rulings import redacted
 #: A run that has asked this often is stopped: the model is going in circles.
 MAX_INTERRUPTS = 200
 
+#: So much of what the agent said is kept with the request; the run has all of it.
+MAX_SAID = 2000
+
 
 def open_interrupts(
     run_id: UUID, *, attempt: int, drafts: Sequence[InterruptDraft]
@@ -55,12 +58,14 @@ def open_interrupts(
         run = lock_leased(run_id, attempt)
         rules = policies.load_rules()
         tools = {tool.name: tool for tool in Tool.objects.filter(agent=run.agent)}
-        for draft in drafts:
+        for place, draft in enumerate(drafts):
             known = run.interrupts.filter(
                 turn=draft.call.turn, call_id=draft.call.call_id
             )
             if not known.exists():
-                _open(work, run, draft, tools.get(draft.call.tool), rules)
+                # A microsecond apart, so that lists keep the order of the calls.
+                asked_at = work.now + timedelta(microseconds=place)
+                _open(work, run, draft, tools.get(draft.call.tool), rules, asked_at)
         run.status = RunStatus.WAITING
         run.saved_attempt = attempt
         run.lease_owner, run.lease_until = "", None
@@ -86,6 +91,7 @@ def _open(
     draft: InterruptDraft,
     tool: Tool | None,
     rules: Sequence[policies.Rule],
+    asked_at: datetime,
 ) -> None:
     call = draft.call
     ruling = policies.rule_on(
@@ -109,7 +115,8 @@ def _open(
             canonical.dumps(draft.response_schema) if draft.response_schema else ""
         ),
         verdicts=[verdict.value for verdict in draft.verdicts],
-        created=work.now,
+        said=draft.said[:MAX_SAID].replace("\0", "␀"),
+        created=asked_at,
     )
     if tool is not None:
         interrupt.tool_schema = tool.schema

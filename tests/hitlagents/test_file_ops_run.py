@@ -103,3 +103,12 @@ def test_m2_the_interrupt_on_the_wire_names_the_whole_call(thread, mia):
     assert shape["message"] == "Approve running delete_file?"
     assert shape["toolCallId"] == shown["TOOL_CALL_START"]["toolCallId"]
     assert shape["responseSchema"]["properties"]["approved"]["type"] == "boolean"
+
+
+def test_a_reviewer_sees_what_the_agent_wrote_and_the_calls_in_their_order(thread, mia):
+    text = "Delete report.txt and notes.md"
+    run = advance(conversations.send(thread.pk, text, author=mia))
+    first, second = run.interrupts.order_by("created")
+    assert "report.txt" in first.arguments
+    assert "notes.md" in second.arguments
+    assert first.said == "I am going to delete report.txt and delete notes.md."
