@@ -2,7 +2,7 @@
 
 A worker numbers what happens (``seq``, from 1 over the whole run). Text deltas go to open
 pages at once and are stored in pieces; everything else is stored at once. A page that
-finds a gap in the numbers fetches the stored events instead.
+finds that text is missing fetches the stored events instead.
 """
 
 from __future__ import annotations
@@ -66,6 +66,11 @@ def shown(run: Run) -> list[tuple[RunEvent, dict[str, Any]]]:
     ]
 
 
+def utf16_length(text: str) -> int:
+    """How long a text is for a browser."""
+    return len(text.encode("utf-16-le", "surrogatepass")) // 2
+
+
 class EventLog:
     """Numbers, stores and publishes the events of one advance of one run."""
 
@@ -76,6 +81,8 @@ class EventLog:
         self._text = ""
         self._message_id = ""
         self._said = ""
+        #: Length of what was said, as browsers count it.
+        self._size = 0
         self._pending: list[Numbered] = []
         self._timer: asyncio.Task[None] | None = None
         self._storing = asyncio.Lock()
@@ -140,11 +147,13 @@ class EventLog:
     def _add_text(self, happening: TextDelta) -> None:
         if happening.message_id != self._message_id:
             self._close_text()
-            self._message_id, self._said = happening.message_id, ""
+            self._message_id = happening.message_id
+            self._said, self._size = "", 0
             self._put(wire.text_start(happening.message_id))
         self._seq += 1
         self._text += happening.delta
         self._said += happening.delta
+        self._size += utf16_length(happening.delta)
         live.publish(
             {f"run.{self._run_id}"},
             {
@@ -153,6 +162,8 @@ class EventLog:
                 "attempt": self._attempt,
                 "seq": self._seq,
                 "message": happening.message_id,
+                # Where the text ends in its message: a page sees whether it has all.
+                "size": self._size,
                 "text": happening.delta,
             },
         )
