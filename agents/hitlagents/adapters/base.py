@@ -181,6 +181,9 @@ class AgentSpec:
     install: str
     build: Callable[[Gating], Adapter]
     suggestions: Sequence[str] = field(default_factory=tuple)
+    #: ``Adapter.model_label`` as it would be now, without importing the framework. May
+    #: raise ValueError with a sentence when the model is set up wrong.
+    model_label: Callable[[], str] = str
 
 
 @dataclass(frozen=True, kw_only=True)

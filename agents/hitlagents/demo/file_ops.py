@@ -123,6 +123,7 @@ SPEC = AgentSpec(
     distribution=DISTRIBUTION,
     install=f"pip install {DISTRIBUTION} agent-framework-openai",
     build=build,
+    model_label=lambda: from_environment().label,
     suggestions=(
         "What files are there?",
         "Please delete report.txt",
