@@ -1,0 +1,153 @@
+"""Sayso as people meet it: `manage.py serve` in a process of its own, and Chromium.
+
+Each test module gets one server on a fresh data folder in demo mode, and one browser. A
+test signs people in; whatever their pages complain about on the console fails it, which
+is also how every page is held to the content security policy.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
+
+from hitlagents.demo.people import DEMO_PASSWORD
+
+ROOT = Path(__file__).parent.parent.parent
+READY = re.compile(r"Sayso is ready on (http://\S+)")
+#: Seconds a busy machine may need to make a database and to start.
+STARTS_WITHIN = 120
+#: The console repeats the status of refusals that pages answer in words.
+REFUSALS = re.compile(r"Failed to load resource: .* status of 4(09|22)")
+
+
+class Served:
+    """A running Sayso and where its data is."""
+
+    def __init__(self, data: Path) -> None:
+        self.data = data
+        self.log = data / "serve.log"
+        self.url = ""
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self, **environment: str) -> None:
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "manage.py", "serve"],
+                cwd=ROOT,
+                env=self._environment() | environment,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+        self.url = self._wait()
+
+    def manage(self, *words: str) -> str:
+        """Run another command on the same data."""
+        return subprocess.run(
+            [sys.executable, "manage.py", *words],
+            cwd=ROOT,
+            env=self._environment(),
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+
+    def _environment(self) -> dict[str, str]:
+        """Nothing of this machine's own settings: SQLite, scripted models, no Redis."""
+        keep = ("PATH", "HOME", "LANG", "TMPDIR", "VIRTUAL_ENV")
+        found = {name: os.environ[name] for name in keep if name in os.environ}
+        return found | {"SAYSO_DATA": str(self.data), "PORT": "0"}
+
+    def _wait(self) -> str:
+        assert self._process is not None
+        until = time.monotonic() + STARTS_WITHIN
+        while time.monotonic() < until and self._process.poll() is None:
+            found = READY.findall(self.log.read_text(encoding="utf-8"))
+            if found:
+                return str(found[-1])
+            time.sleep(0.1)
+        self.stop()
+        pytest.fail("Sayso did not start:\n" + self.log.read_text(encoding="utf-8"))
+
+    def stop(self) -> None:
+        if self._process is None:
+            return
+        self._process.terminate()
+        try:
+            self._process.wait(timeout=15)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process = None
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """Sayso in demo mode on an empty database."""
+    server = Served(tmp_path_factory.mktemp("served"))
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="module")
+def browser(chromium: str) -> Iterator[Browser]:
+    # Ends with the module: while it is there its event loop runs in this thread, where
+    # other tests want to run theirs.
+    with sync_playwright() as playwright:
+        yield playwright.chromium.launch(
+            executable_path=chromium, args=["--no-sandbox"]
+        )
+
+
+@pytest.fixture
+def complaints() -> Iterator[list[str]]:
+    """What the consoles of all pages said; a test that expects something clears it."""
+    found: list[str] = []
+    yield found
+    assert not found, "The console says:\n" + "\n".join(found)
+
+
+@pytest.fixture
+def sign_in(
+    served: Served, browser: Browser, complaints: list[str]
+) -> Iterator[Callable[..., Page]]:
+    """Make a browser window of its own for a demo account: ``sign_in("member")``."""
+    contexts = []
+
+    def hear(message: ConsoleMessage) -> None:
+        if message.type in {"error", "warning"} and not REFUSALS.match(message.text):
+            complaints.append(f"{message.type}: {message.text}")
+
+    def enter(username: str, **options: Any) -> Page:
+        settings: dict[str, Any] = {
+            "base_url": served.url,
+            "viewport": {"width": 1366, "height": 820},
+            "reduced_motion": "reduce",
+            "locale": "en-GB",
+            "timezone_id": "UTC",
+        }
+        context = browser.new_context(**(settings | options))
+        contexts.append(context)
+        context.set_default_timeout(20_000)
+        page = context.new_page()
+        page.on("console", hear)
+        page.on("pageerror", lambda error: complaints.append(f"raised: {error}"))
+        page.goto("/accounts/login/")
+        page.fill("[name=username]", username)
+        page.fill("[name=password]", DEMO_PASSWORD)
+        page.get_by_role("button", name="Sign in", exact=True).click()
+        page.wait_for_url(lambda url: "/login/" not in url)
+        return page
+
+    yield enter
+    for context in contexts:
+        context.close()
