@@ -9,6 +9,8 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
+from tests.browser.conftest import Served
+
 pytestmark = pytest.mark.once
 
 OUT = Path(__file__).parent / "out"
@@ -55,6 +57,17 @@ def assert_accessible(page):
         if one["id"] not in NOT_A_MISTAKE
     ]
     assert serious == []
+
+
+def assert_inside(page, *selectors):
+    """These can be seen whole, across: a page that hides what sticks out hides it from
+    its own scroll width too."""
+    width = page.viewport_size["width"]
+    for selector in selectors:
+        box = page.locator(selector).last.bounding_box()
+        assert box["width"] > 30, selector
+        assert box["x"] >= 0, selector
+        assert box["x"] + box["width"] <= width, selector
 
 
 def workspace_files(served, page):
@@ -222,6 +235,7 @@ def test_a_refused_message_stays_in_its_field(sign_in):
     say(member, long)
     expect(member.locator("#refusal")).to_contain_text("100,001 characters")
     assert member.input_value("#message") == long
+    assert_inside(member, "#message", "#composer [aria-label=Send]", "#refusal .note")
     picture(member, "chat-refused")
     say(member, "list the files")
     expect(member.locator("#refusal .note")).to_have_count(0)
@@ -345,6 +359,32 @@ def test_the_end_stays_in_view_only_for_those_who_are_there(sign_in):
     assert box.evaluate(left) < 5
 
 
+def test_a_failure_says_why_and_can_be_retried(sign_in, tmp_path):
+    server = Served(tmp_path)
+    server.start(SAYSO_MODEL="no-such-model")
+    try:
+        member = sign_in("member", base_url=server.url)
+        member.goto("/agents/")
+        expect(member.locator(".agent-x")).to_contain_text("SAYSO_MODEL names a model")
+        begin(member, "hello")
+        notice = member.locator(".notice")
+        expect(notice).to_contain_text("The run failed.")
+        picture(member, "chat-failed")
+        say(member, "list the files")
+        expect(member.locator(".msg-me")).to_have_count(2)
+        expect(member.locator(".notice")).to_have_count(2)
+        before = member.get_attribute("#entries", "data-attempt")
+        member.get_by_role("button", name="Retry").click()
+        expect(member.locator("#entries")).not_to_have_attribute("data-attempt", before)
+        expect(member.locator(".notice").last).to_contain_text("The run failed.")
+        # Only the newest run can be retried.
+        expect(member.get_by_role("button", name="Retry")).to_have_count(1)
+        assert member.evaluate("window.unreloaded")
+        member.close()
+    finally:
+        server.stop()
+
+
 def test_it_works_without_javascript(sign_in):
     member = sign_in("member", java_script_enabled=False)
     reviewer = sign_in("ops-reviewer")
@@ -396,6 +436,8 @@ def test_the_pages_fit_every_width_and_theme(sign_in, scheme, width):
         member.goto(address)
         member.wait_for_timeout(300)
         picture(member, f"{name}-{width}-{scheme}")
+        if name == "chat":
+            assert_inside(member, ".msg .txt", ".said", ".icard", ".call", "#message")
         wide = "document.documentElement.scrollWidth - innerWidth"
         assert member.evaluate(wide) <= 0, name
         if width in {1366, 390}:
