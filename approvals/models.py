@@ -203,7 +203,9 @@ class Interrupt(models.Model):
     """One tool call (or question) that waits for a person. What it shows never changes."""
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
-    run = models.ForeignKey(Run, on_delete=models.PROTECT, related_name="interrupts")
+    run = models.ForeignKey(
+        Run, on_delete=models.PROTECT, related_name="interrupts", db_index=False
+    )
     turn = models.PositiveIntegerField()
     call_id = models.CharField(max_length=SHORT)
     framework_ref = models.CharField(max_length=SHORT, blank=True)
@@ -254,19 +256,18 @@ class Interrupt(models.Model):
             ),
         ]
         indexes = [
+            # Not partial: SQLite uses a partial index only for a condition without
+            # parameters, and Django always sends parameters.
+            models.Index(fields=["status", "created", "id"], name="interrupt_open"),
             models.Index(
-                fields=["created", "id"],
-                name="interrupt_open",
-                condition=Q(status=InterruptStatus.OPEN),
+                fields=["status", "expires_at", "id"], name="interrupt_expiring"
             ),
             models.Index(
-                fields=["expires_at"],
-                name="interrupt_expiring",
-                condition=Q(status=InterruptStatus.OPEN, expires_at__isnull=False),
+                fields=["status", "risk", "expires_at"], name="interrupt_counted"
             ),
-            models.Index(
-                fields=["status", "-decided_at", "-id"], name="interrupt_decided"
-            ),
+            models.Index(fields=["decided_at", "id"], name="interrupt_decided"),
+            # Both columns, or SQLite looks through all open ones for those of a run.
+            models.Index(fields=["run", "status"], name="interrupt_of_run"),
         ]
 
     def __str__(self) -> str:

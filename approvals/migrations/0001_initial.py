@@ -108,7 +108,7 @@ class Migration(migrations.Migration):
                 ('created', models.DateTimeField(default=django.utils.timezone.now)),
                 ('decided_at', models.DateTimeField(editable=False, null=True)),
                 ('review_groups', models.ManyToManyField(related_name='interrupts', to='auth.group')),
-                ('run', models.ForeignKey(on_delete=django.db.models.deletion.PROTECT, related_name='interrupts', to='approvals.run')),
+                ('run', models.ForeignKey(db_index=False, on_delete=django.db.models.deletion.PROTECT, related_name='interrupts', to='approvals.run')),
             ],
             options={
                 'ordering': ['created', 'id'],
@@ -241,15 +241,23 @@ class Migration(migrations.Migration):
         ),
         migrations.AddIndex(
             model_name='interrupt',
-            index=models.Index(condition=models.Q(('status', 'open')), fields=['created', 'id'], name='interrupt_open'),
+            index=models.Index(fields=['status', 'created', 'id'], name='interrupt_open'),
         ),
         migrations.AddIndex(
             model_name='interrupt',
-            index=models.Index(condition=models.Q(('expires_at__isnull', False), ('status', 'open')), fields=['expires_at'], name='interrupt_expiring'),
+            index=models.Index(fields=['status', 'expires_at', 'id'], name='interrupt_expiring'),
         ),
         migrations.AddIndex(
             model_name='interrupt',
-            index=models.Index(fields=['status', '-decided_at', '-id'], name='interrupt_decided'),
+            index=models.Index(fields=['status', 'risk', 'expires_at'], name='interrupt_counted'),
+        ),
+        migrations.AddIndex(
+            model_name='interrupt',
+            index=models.Index(fields=['decided_at', 'id'], name='interrupt_decided'),
+        ),
+        migrations.AddIndex(
+            model_name='interrupt',
+            index=models.Index(fields=['run', 'status'], name='interrupt_of_run'),
         ),
         migrations.AddConstraint(
             model_name='interrupt',
