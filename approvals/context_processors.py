@@ -27,8 +27,14 @@ def _entries() -> list[tuple[str, str, str, str, str]]:
 _SECOND_KEY = {"inbox": "i", "agents": "a", "runs": "r", "audit": "u"}
 
 
-def _waiting(user: User) -> int:
-    return permissions.visible_interrupts(user).open().count()
+#: Counting stops here, so that every page stays quick however much waits.
+MOST_COUNTED = 1000
+
+
+def _waiting(user: User) -> str:
+    """How many requests wait, for the entry of the inbox; empty for none."""
+    n = permissions.visible_interrupts(user).open()[:MOST_COUNTED].count()
+    return f"{MOST_COUNTED - 1}+" if n == MOST_COUNTED else str(n or "")
 
 
 def shell(request: HttpRequest) -> dict[str, Any]:
@@ -43,7 +49,7 @@ def shell(request: HttpRequest) -> dict[str, Any]:
             "url": url,
             "hotkey": f"g {_SECOND_KEY[key]}",
             "keys": ["G", _SECOND_KEY[key].upper()],
-            "count": _waiting(user) if key == "inbox" else 0,
+            "count": _waiting(user) if key == "inbox" else "",
             "unit": _("pending"),
         }
         for key, label, icon, route, permission in _entries()

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from django.db.models import Count, F, Q
+from django.db.models import Count, Q
 from django.http import QueryDict
 from django.utils import timezone
 from django.utils.translation import gettext as _
@@ -120,6 +120,35 @@ class Shown:
         return cls(rows=rows)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Listing:
+    """The rows of one page of the inbox."""
+
+    groups: list[RowGroup]
+    #: More requests wait than the page shows.
+    more: bool
+    #: When it was read: on a page with more, only what came later has just arrived.
+    at: datetime
+
+    @property
+    def open_rows(self) -> list[Row]:
+        return [row for group in self.groups for row in group.rows if not row.done]
+
+
+#: What a row shows. Arguments and schemas can be long, and a list needs none of them.
+LISTED = (
+    "kind",
+    "title",
+    "tool",
+    "risk",
+    "status",
+    "created",
+    "expires_at",
+    "decided_at",
+    "run__agent",
+)
+
+
 class Inbox:
     """The inbox of one person under one view, as of now."""
 
@@ -127,11 +156,9 @@ class Inbox:
         self.person = person
         self.view = view
         self.now = timezone.now()
-        self.visible = permissions.visible_interrupts(person).select_related(
-            "run", "run__requester"
-        )
+        self.visible = permissions.visible_interrupts(person).select_related("run")
 
-    def groups(self, shown: Shown | None = None) -> list[RowGroup]:
+    def listing(self, shown: Shown | None = None) -> Listing:
         """Urgent first, then oldest first; decided ones of the last minutes at the end.
 
         ``shown``: rows the reader has seen already; the others are marked as fresh.
@@ -144,13 +171,12 @@ class Inbox:
                 for i in interrupts
             ]
 
-        waiting = self.view.narrow(self.visible.open())
+        narrowed = self.view.narrow(self.visible).only(*LISTED)
         soon = Q(expires_at__lte=self.now + SOON)
-        urgent = list(waiting.filter(soon).order_by("expires_at", "id")[:PAGE])
-        rest = list(waiting.exclude(soon)[:PAGE])
+        urgent = narrowed.open().filter(soon).order_by("expires_at", "id")[: PAGE + 1]
+        waiting = narrowed.open().exclude(soon)[: PAGE + 1]
         decided = (
-            self.view.narrow(self.visible.decided())
-            .filter(decided_at__gte=self.now - JUST_DECIDED)
+            narrowed.filter(decided_at__gte=self.now - JUST_DECIDED)
             .order_by("-decided_at", "-id")
             .prefetch_related("decisions__reviewer")[:20]
         )
@@ -158,10 +184,14 @@ class Inbox:
             RowGroup(
                 key="soon", label=_("Expires within 15 minutes"), rows=rows(urgent)
             ),
-            RowGroup(key="waiting", label=_("Waiting"), rows=rows(rest)),
+            RowGroup(key="waiting", label=_("Waiting"), rows=rows(waiting)),
             RowGroup(key="done", label=_("Just decided"), rows=rows(decided)),
         ]
-        return [group for group in groups if group.rows]
+        more = any(len(group.rows) > PAGE for group in groups)
+        for group in groups:
+            del group.rows[PAGE:]
+        groups = [group for group in groups if group.rows]
+        return Listing(groups=groups, more=more, at=self.now)
 
     def counts(self) -> dict[str, int]:
         """How many requests are open, by chip."""
@@ -173,23 +203,24 @@ class Inbox:
 
     def changed(self, shown: Shown) -> tuple[list[Row], list[UUID]]:
         """Rows of the page to draw again, and rows that no longer exist for this person."""
-        found = self.visible.filter(pk__in=shown.rows).prefetch_related(
-            "decisions__reviewer"
+        found = (
+            self.visible.filter(pk__in=shown.rows)
+            .only(*LISTED)
+            .prefetch_related("decisions__reviewer")
         )
         rows = {i.pk: Row(interrupt=i) for i in found}
         changed = [row for pk, row in rows.items() if row.version != shown.rows[pk]]
         return changed, [pk for pk in shown.rows if pk not in rows]
 
-    def arrivals(self, shown: Shown) -> dict[str, int]:
+    def arrivals(self, shown: Shown, since: datetime | None = None) -> dict[str, int]:
         """Open requests the page does not show yet, and how many of them are of high risk.
 
-        A page that is full shows the oldest; what lies behind them has not just arrived.
+        ``since``: when a page was read that could not show all; what it left out then has
+        not just arrived.
         """
         new = self.view.narrow(self.visible.open()).exclude(pk__in=shown.rows)
-        if len(shown.rows) >= PAGE:
-            newest = self.visible.filter(pk__in=shown.rows).order_by("-created").first()
-            if newest is not None:
-                new = new.filter(created__gt=newest.created)
+        if since is not None:
+            new = new.filter(created__gt=since)
         return new.aggregate(n=Count("pk"), high=Count("pk", filter=Q(risk=Risk.HIGH)))
 
     def next_after(self, pk: UUID, shown: Shown) -> Interrupt | None:
@@ -200,9 +231,4 @@ class Inbox:
         for candidate in order[start:] + order[:start]:
             if candidate != pk and candidate in open_ones:
                 return open_ones[candidate]
-        return (
-            self.view.narrow(self.visible.open())
-            .exclude(pk=pk)
-            .order_by(F("expires_at").asc(nulls_last=True), "created", "id")
-            .first()
-        )
+        return self.view.narrow(self.visible.open()).exclude(pk=pk).first()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
 from django.contrib.auth.decorators import login_required
 from django.http import HttpResponse
 from django.shortcuts import redirect, render
+from django.utils import timezone
 from django.views.decorators.http import require_GET, require_safe
 
 from approvals import permissions
@@ -72,7 +74,7 @@ def updates(request: DeskRequest) -> HttpResponse:
     desk = Inbox(request.user, View.read(request.GET))
     shown = Shown.read(request.GET.getlist("row"))
     changed, gone = desk.changed(shown)
-    new = desk.arrivals(shown)
+    new = desk.arrivals(shown, _time(request.GET.get("since", "")))
     context: dict[str, Any] = {
         **list_frame(desk),
         "rows": changed,
@@ -82,7 +84,7 @@ def updates(request: DeskRequest) -> HttpResponse:
         "draw_list": bool(not shown.rows and new["n"]),
     }
     if context["draw_list"]:
-        context |= {"groups": desk.groups(shown)}
+        context["listing"] = desk.listing(shown)
     opened = context["current"]
     if opened:
         found = desk.visible.filter(pk=opened).first()
@@ -103,9 +105,8 @@ def rows(request: DeskRequest) -> HttpResponse:
     """The list drawn anew, because the reader asked for what has arrived."""
     must_see_inbox(request)
     desk = Inbox(request.user, View.read(request.GET))
-    context = listing(desk, _uuid(request.GET.get("open", "")))
-    context["groups"] = desk.groups(Shown.read(request.GET.getlist("row")))
-    context["swap_frame"] = True
+    shown = Shown.read(request.GET.getlist("row"))
+    context = listing(desk, _uuid(request.GET.get("open", "")), shown)
     return render(request, f"{TEMPLATE}#rows", context)
 
 
@@ -114,3 +115,11 @@ def _uuid(text: str) -> UUID | None:
         return UUID(text)
     except ValueError:
         return None
+
+
+def _time(text: str) -> datetime | None:
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return time if timezone.is_aware(time) else None

@@ -25,8 +25,8 @@ from approvals.cases import Case, Happened, Problem, happened
 from approvals.exceptions import ApprovalsError, NotFound
 from approvals.forms import SettleForm
 from approvals.http import DeskRequest, respond, safe_next, wants_fragment
-from approvals.models import AuditEntry, Run, Tool, ToolExecution
-from approvals.states import ExecutionStatus, InterruptStatus, RunStatus, Settlement
+from approvals.models import AuditEntry, Interrupt, Run, Tool, ToolExecution
+from approvals.states import ExecutionStatus, RunStatus, Settlement
 
 PAGE = 40
 
@@ -45,15 +45,21 @@ def runs(request: DeskRequest) -> HttpResponse:
     if before:
         time, pk = before
         found = found.filter(Q(created__lt=time) | Q(created=time, id__lt=pk))
-    open_ones = Count("interrupts", filter=Q(interrupts__status=InterruptStatus.OPEN))
-    # Named here, because counting drops the order of the model.
-    found = found.annotate(open_requests=open_ones).order_by("-created", "-id")
     listed = list(found[: PAGE + 1])
+    open_requests = dict(
+        Interrupt.objects.open()
+        .filter(run__in=[one.pk for one in listed])
+        .order_by()
+        .values_list("run")
+        .annotate(n=Count("pk"))
+    )
     more = listed[PAGE - 1] if len(listed) > PAGE else None
     context = {
         "title": _("Runs"),
         "active": "runs",
-        "runs": listed[:PAGE],
+        "runs": [
+            {"run": one, "open": open_requests.get(one.pk, 0)} for one in listed[:PAGE]
+        ],
         "status": status,
         "statuses": RunStatus.choices,
         "before": f"{more.created.isoformat()}_{more.pk}" if more else "",

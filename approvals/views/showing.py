@@ -16,7 +16,7 @@ from approvals import permissions
 from approvals.cases import Case, Problem
 from approvals.forms import AnswerForm, ArgumentsForm, asks_more
 from approvals.http import DeskRequest, url_or_empty
-from approvals.inbox import Inbox, View
+from approvals.inbox import Inbox, Listing, Shown, View
 from approvals.models import Decision, Interrupt
 
 TEMPLATE = "approvals/inbox.html"
@@ -99,17 +99,19 @@ def list_frame(desk: Inbox) -> dict[str, Any]:
     }
 
 
-def listing(desk: Inbox, current: UUID | None) -> dict[str, Any]:
-    groups = desk.groups()
-    listed = sum(len(group.rows) for group in groups if group.key != "done")
-    counts = list_frame(desk)
+def listing(
+    desk: Inbox, current: UUID | None, shown: Shown | None = None
+) -> dict[str, Any]:
+    frame = list_frame(desk)
+    found = desk.listing(shown)
+    beyond = frame["counts"][desk.view.name] - len(found.open_rows)
     return {
-        **counts,
-        "groups": groups,
+        **frame,
+        "listing": found,
         "current": current,
         "new": {"n": 0, "high": 0},
-        "query": desk.view.query(),
-        "beyond": max(0, desk.view.narrow(desk.visible.open()).count() - listed),
+        # How many a search leaves out is not counted: it would have to find them all.
+        "beyond": 0 if desk.view.q else beyond,
     }
 
 
@@ -170,7 +172,7 @@ def page(
     if case is not None:
         context |= detail(request, case, problem=problem, typed=typed)
         context["title"] = case.interrupt.title
-        context |= _place(context["groups"], case.interrupt.pk)
+        context |= _place(context["listing"], case.interrupt.pk)
     else:
         context |= today(request)
     response = render(request, TEMPLATE, context, status=status)
@@ -179,11 +181,9 @@ def page(
     return response
 
 
-def _place(groups: list[Any], pk: UUID) -> dict[str, Any]:
+def _place(found: Listing, pk: UUID) -> dict[str, Any]:
     """Where the open request stands among the open ones of the list, for small screens."""
-    open_ones = [
-        row.interrupt for group in groups for row in group.rows if not row.done
-    ]
+    open_ones = [row.interrupt for row in found.open_rows]
     ids = [one.pk for one in open_ones]
     if pk not in ids:
         return {"following": open_ones[0] if open_ones else None}

@@ -73,7 +73,7 @@ def test_the_list_filters_and_pages(mia, make_run, monkeypatch):
     query = ""
     for _ in range(3):
         page = client.get(reverse("runs") + query)
-        seen += [run.title for run in page.context["runs"]]
+        seen += [item["run"].title for item in page.context["runs"]]
         query = f"?before={page.context['before']}".replace("+", "%2B")
     assert seen == [f"run {n}" for n in reversed(range(len(made)))]
     page = client.get(reverse("runs"), {"status": "finished"}).content.decode()
