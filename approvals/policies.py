@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
+from functools import cached_property
 from itertools import groupby
 from typing import Any
 
 from pydantic import ConfigDict, ValidationError
 
-from approvals.models import Policy
+from approvals.models import Policy, Tool
 from approvals.schemas import Frozen
 from approvals.states import Gate, NoteRule, OnDeadline
 
@@ -38,6 +39,10 @@ class Ruling(Frozen):
     deadline_seconds: int | None = None
     on_deadline: OnDeadline = OnDeadline.DENY
     undo_seconds: int = 0
+
+    def same_as(self, other: Ruling) -> bool:
+        """Whether both say the same; keys of groups that have the same names aside."""
+        return self == other.model_copy(update={"group_ids": self.group_ids})
 
 
 class Rule(Frozen):
@@ -73,6 +78,31 @@ def load_rules() -> list[Rule]:
         .values(*COLUMNS, "groups__pk", "groups__name")
     )
     return list(read(rows))
+
+
+class Rulebook:
+    """The rules and one agent's tools at one moment: read once, asked for many calls."""
+
+    def __init__(self, agent: str) -> None:
+        self.agent = agent
+        self.rules = load_rules()
+
+    @cached_property
+    def tools(self) -> dict[str, Tool]:
+        """The agent's registered tools by name."""
+        return {tool.name: tool for tool in Tool.objects.filter(agent=self.agent)}
+
+    def ruling(self, tool: str) -> Ruling:
+        ruling = rule_on(self.agent, tool, rules=self.rules)
+        if ruling.gate != Gate.ALLOW or tool in self.tools:
+            return ruling
+        return rule_on(self.agent, tool, rules=self.rules, registered=False)
+
+    def allowed(self) -> frozenset[str]:
+        """The registered tools that run without asking."""
+        return frozenset(
+            name for name in self.tools if self.ruling(name).gate == Gate.ALLOW
+        )
 
 
 COLUMNS = (

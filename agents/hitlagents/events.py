@@ -112,10 +112,9 @@ class EventLog:
                 self._add([wire.tool_result(happening)])
         await self._store()
 
-    async def begin(self, event: wire.Event) -> None:
-        """Record the event that opens this advance."""
+    def begin(self, event: wire.Event) -> None:
+        """Record the event that opens this advance; it is stored with the next one."""
         self._add([event])
-        await self._store()
 
     async def drain(self) -> list[Numbered]:
         """Everything that is not stored yet, for the transaction that ends the advance."""

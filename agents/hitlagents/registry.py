@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import threading
 
-from approvals import policies, services
-from approvals.models import Tool
-from approvals.states import Gate
+from approvals import services
+from approvals.policies import Rulebook
 from hitlagents import catalog
 from hitlagents.adapters.base import Adapter, AgentRunError, Gating
 
@@ -33,19 +32,8 @@ def adapter_for(slug: str) -> Adapter:
             bare = spec.build(Gating(allowed=frozenset()))
             services.register_tools(slug, bare.tools)
             _registered.add(slug)
-        allowed = allowed_tools(slug)
+        allowed = Rulebook(slug).allowed()
         key = (slug, allowed)
         if key not in _adapters:
             _adapters[key] = spec.build(Gating(allowed=allowed))
         return _adapters[key]
-
-
-def allowed_tools(slug: str) -> frozenset[str]:
-    """The agent's registered tools that every policy of now lets run without asking."""
-    rules = policies.load_rules()
-    names = Tool.objects.filter(agent=slug).values_list("name", flat=True)
-    return frozenset(
-        name
-        for name in names
-        if policies.rule_on(slug, name, rules=rules).gate == Gate.ALLOW
-    )

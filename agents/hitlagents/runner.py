@@ -99,7 +99,7 @@ async def _drive(claim: services.Claim, owner: str, seq: int) -> None:
     run, attempt = claim.run, claim.attempt
     host = RunHost(run.pk, attempt, owner, seq)
     try:
-        await host.log.begin(wire.run_started(run.thread, run.pk))
+        host.log.begin(wire.run_started(run.thread, run.pk))
         job = await in_database(_load, claim)
         outcome = await _ask(job, claim, host)
         rest = await host.log.drain()
@@ -246,11 +246,11 @@ class Job:
     """What an advance needs: the adapter, and where the agent goes on from."""
 
     adapter: Adapter
-    message: str
-    #: State at the pause of this run, or None at its start.
-    state: State | None
-    #: State after the thread's previous run.
-    state_before: State | None
+    #: State at the pause of this run; None at its start.
+    state: State | None = None
+    #: At its start: the message, and the state after the thread's previous run.
+    message: str = ""
+    state_before: State | None = None
 
 
 def _claim(run_id: UUID, owner: str) -> tuple[services.Claim | None, int]:
@@ -262,16 +262,15 @@ def _load(claim: services.Claim) -> Job:
     """Raises AgentRunError: no such agent, or a state that cannot be read."""
     run = claim.run
     adapter = registry.adapter_for(run.agent)
-    given = RunInput.objects.select_related("after__checkpoint").get(run=run)
-    own = Checkpoint.objects.filter(run=run).first()
-    if own is None and run.saved_attempt:
-        raise CheckpointError("The saved state of this run is gone.")
+    if run.saved_attempt:
+        own = Checkpoint.objects.filter(run=run).first()
+        if own is None:
+            raise CheckpointError("The saved state of this run is gone.")
+        return Job(adapter=adapter, state=_state(own, adapter))
+    given = RunInput.objects.get(run=run)
     before = Checkpoint.objects.filter(run=given.after_id).first()
     return Job(
-        adapter=adapter,
-        message=given.message,
-        state=_state(own, adapter),
-        state_before=None if own else _state(before, adapter),
+        adapter=adapter, message=given.message, state_before=_state(before, adapter)
     )
 
 

@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from approvals import canonical
 from approvals.models import Decision, Interrupt, Run
 from approvals.schemas import Answer, ToolCall
 from approvals.services.ending import set_delivery
+from approvals.services.rulings import WITH_DECISION
 from approvals.states import (
     Delivery,
     InterruptStatus,
     Verdict,
 )
 
-if TYPE_CHECKING:
-    pass
-from approvals.services.rulings import WITH_DECISION
-
 
 def decided_interrupts(run: Run) -> list[Interrupt]:
     """The run's decided requests in the order they were asked, with their decisions."""
-    decided = run.interrupts.decided().prefetch_related(*WITH_DECISION)
+    decided = run.interrupts.decided().prefetch_related(WITH_DECISION)
     found = list(decided.order_by("turn", "created", "id"))
     for interrupt in found:
         interrupt.run = run

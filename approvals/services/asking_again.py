@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 from uuid import UUID
 
-from approvals.models import Decision, Interrupt, Run, Tool
+from approvals.models import Decision, Interrupt, Run
+from approvals.policies import Rulebook
+from approvals.services.opening import apply_ruling
+from approvals.services.outcomes import decide_by_system, reopen
+from approvals.services.rulings import WITH_DECISION, unsatisfied
 from approvals.services.tools import misfit
 from approvals.services.work import (
     Work,
@@ -20,12 +23,6 @@ from approvals.states import (
     Verdict,
 )
 
-if TYPE_CHECKING:
-    pass
-from approvals.services.opening import apply_ruling
-from approvals.services.outcomes import decide_by_system, reopen
-from approvals.services.rulings import WITH_DECISION, current_ruling, unsatisfied
-
 
 def reopen_unsatisfied(work: Work, run: Run, decided: Sequence[Interrupt]) -> bool:
     """Ask anew what was approved under rules that have become stricter since.
@@ -35,15 +32,16 @@ def reopen_unsatisfied(work: Work, run: Run, decided: Sequence[Interrupt]) -> bo
     """
     if not decided:
         return False
+    book = Rulebook(run.agent)
     entered = set(run.executions.values_list("interrupt_id", flat=True))
     reopened = False
     for interrupt in decided:
         decision = interrupt.decision
-        if interrupt.status != InterruptStatus.APPROVED or interrupt.pk in entered:
+        approved = interrupt.status == InterruptStatus.APPROVED
+        if decision is None or not approved or interrupt.pk in entered:
             continue
-        why = unsatisfied(interrupt)
-        if why and decision:
-            _ask_again(work, run, interrupt, decision, why)
+        if why := unsatisfied(interrupt, decision, book):
+            _ask_again(work, run, interrupt, decision, why, book)
             reopened = True
     return reopened
 
@@ -52,21 +50,27 @@ def ask_again(run_id: UUID, *, attempt: int, interrupt_id: UUID) -> Run:
     """The guard found an approval that no longer satisfies the rules: let the run wait."""
     with unit_of_work() as work:
         run = lock_leased(run_id, attempt)
-        interrupt = run.interrupts.prefetch_related(*WITH_DECISION).get(pk=interrupt_id)
+        interrupt = run.interrupts.prefetch_related(WITH_DECISION).get(pk=interrupt_id)
         interrupt.run = run
-        why, decision = unsatisfied(interrupt), interrupt.decision
-        if why and decision:
-            _ask_again(work, run, interrupt, decision, why)
+        book, decision = Rulebook(run.agent), interrupt.decision
+        why = unsatisfied(interrupt, decision, book) if decision else ""
+        if decision and why:
+            _ask_again(work, run, interrupt, decision, why, book)
         else:
             queue(work, run, work.now)
         return run
 
 
 def _ask_again(
-    work: Work, run: Run, interrupt: Interrupt, decision: Decision, why: str
+    work: Work,
+    run: Run,
+    interrupt: Interrupt,
+    decision: Decision,
+    why: str,
+    book: Rulebook,
 ) -> None:
-    tool = Tool.objects.filter(agent=run.agent, name=interrupt.tool).first()
-    ruling = current_ruling(run.agent, interrupt.tool)
+    tool = book.tools.get(interrupt.tool)
+    ruling = book.ruling(interrupt.tool)
     if tool is not None:
         interrupt.tool_schema = tool.schema
         interrupt.schema_digest = tool.schema_digest

@@ -21,6 +21,13 @@ from approvals.exceptions import (
 )
 from approvals.models import Decision, Interrupt, Vote
 from approvals.policies import Ruling
+from approvals.services.outcomes import expire, is_past, reopen, settle
+from approvals.services.rulings import (
+    WITH_DECISION,
+    approvals_of,
+    ruling_for,
+    shown_digest,
+)
 from approvals.services.tools import misfit
 from approvals.services.work import (
     Work,
@@ -38,13 +45,6 @@ from approvals.states import (
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
-from approvals.services.outcomes import expire, is_past, reopen, settle
-from approvals.services.rulings import (
-    WITH_DECISION,
-    approvals_of,
-    ruling_for,
-    shown_digest,
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,7 +100,9 @@ def _lock_visible(interrupt_id: UUID, user: User) -> Interrupt:
         raise NotFound
     run = lock_run(run_id)
     interrupt = (
-        run.interrupts.filter(pk=interrupt_id).prefetch_related(*WITH_DECISION).get()
+        run.interrupts.filter(pk=interrupt_id)
+        .prefetch_related("review_groups", WITH_DECISION)
+        .get()
     )
     interrupt.run = run
     return interrupt

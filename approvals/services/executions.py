@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import UUID
 
 from approvals import canonical
@@ -14,11 +14,12 @@ from approvals.exceptions import (
     NotDecided,
     OutcomeUnknown,
 )
-from approvals.models import Decision, Interrupt, Run, Tool, ToolExecution
+from approvals.models import Decision, Interrupt, Run, ToolExecution
+from approvals.policies import Rulebook
 from approvals.schemas import ToolCall
 from approvals.services.answers import refusal_text
 from approvals.services.ending import go_on_after_doubt, put_in_doubt, set_delivery
-from approvals.services.rulings import WITH_DECISION, current_ruling, unsatisfied
+from approvals.services.rulings import WITH_DECISION, unsatisfied
 from approvals.services.tools import misfit
 from approvals.services.work import (
     WORKER,
@@ -33,9 +34,6 @@ from approvals.states import (
     Gate,
     Verdict,
 )
-
-if TYPE_CHECKING:
-    pass
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,7 +97,7 @@ def begin_execution(
 def _enter(work: Work, run: Run, call: ToolCall, owner: str) -> Permit | Instead:
     interrupt = (
         run.interrupts.filter(turn=call.turn, call_id=call.call_id)
-        .prefetch_related(*WITH_DECISION)
+        .prefetch_related(WITH_DECISION)
         .first()
     )
     if interrupt is None:
@@ -141,7 +139,7 @@ def _enter_approved(
         raise InvalidArguments(
             f"{call.tool} was called with other arguments than were approved."
         )
-    if unsatisfied(interrupt):
+    if unsatisfied(interrupt, decision, Rulebook(run.agent)):
         raise AskAgain(str(interrupt.pk))
     arguments = decision.arguments or interrupt.arguments
     if interrupt.digest_of(arguments) != decision.effective_digest:
@@ -151,14 +149,14 @@ def _enter_approved(
     )
     if problem:
         raise InvalidArguments(problem)
-    set_delivery(interrupt, Delivery.APPLIED)
     return _claim(work, run, call, owner, arguments, interrupt, decision)
 
 
 def _enter_ungated(
     work: Work, run: Run, call: ToolCall, owner: str
 ) -> Permit | Instead:
-    ruling = current_ruling(run.agent, call.tool)
+    book = Rulebook(run.agent)
+    ruling = book.ruling(call.tool)
     if ruling.gate == Gate.HOLD:
         raise NotDecided(f"{call.tool} needs a decision and was not asked.")
     if ruling.gate == Gate.REFUSE:
@@ -176,7 +174,7 @@ def _enter_ungated(
         arguments = canonical.dumps(canonical.loads(call.arguments or "{}"))
     except InvalidArguments as error:
         return Instead(text=f"Not executed: {error}")
-    tool = Tool.objects.get(agent=run.agent, name=call.tool)
+    tool = book.tools[call.tool]
     problem = misfit(tool.schema, arguments)
     if problem:
         return Instead(text=f"Not executed: {problem}")
@@ -310,9 +308,8 @@ def finish_execution(permit: Permit, *, result: str, failed: bool = False) -> No
             ),
         )
         if execution.interrupt is not None:
+            set_delivery(execution.interrupt, Delivery.APPLIED)
             work.tell_interrupt(execution.interrupt)
         work.tell_run(run)
         if was_in_doubt:
-            if execution.interrupt is not None:
-                set_delivery(execution.interrupt, Delivery.APPLIED)
             go_on_after_doubt(work, run)

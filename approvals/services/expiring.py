@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING
 from uuid import UUID
 
 from approvals.models import Interrupt
+from approvals.services.outcomes import expire, is_past
 from approvals.services.work import (
     lock_run,
     unit_of_work,
 )
-
-if TYPE_CHECKING:
-    pass
-from approvals.services.outcomes import expire, is_past
 
 
 def expire_due(now: datetime, *, limit: int = 500) -> int:

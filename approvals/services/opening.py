@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
 from uuid import UUID
 
 from django.contrib.auth.models import Group
 
-from approvals import canonical, policies
+from approvals import canonical
 from approvals.exceptions import (
     InvalidArguments,
 )
 from approvals.models import Interrupt, Run, Tool
-from approvals.policies import Ruling
+from approvals.policies import Rulebook, Ruling
 from approvals.schemas import InterruptDraft, ToolCall
+from approvals.services.outcomes import decide_by_system, resume_if_decided
+from approvals.services.rulings import redacted
 from approvals.services.tools import misfit, title_of
 from approvals.services.work import (
     Work,
@@ -29,11 +30,6 @@ from approvals.states import (
     RunStatus,
     Verdict,
 )
-
-if TYPE_CHECKING:
-    pass
-from approvals.services.outcomes import decide_by_system, resume_if_decided
-from approvals.services.rulings import redacted
 
 #: A run that has asked this often is stopped: the model is going in circles.
 MAX_INTERRUPTS = 200
@@ -56,8 +52,7 @@ def open_interrupts(
     assert drafts
     with unit_of_work() as work:
         run = lock_leased(run_id, attempt)
-        rules = policies.load_rules()
-        tools = {tool.name: tool for tool in Tool.objects.filter(agent=run.agent)}
+        book = Rulebook(run.agent)
         for place, draft in enumerate(drafts):
             known = run.interrupts.filter(
                 turn=draft.call.turn, call_id=draft.call.call_id
@@ -65,7 +60,7 @@ def open_interrupts(
             if not known.exists():
                 # A microsecond apart, so that lists keep the order of the calls.
                 asked_at = work.now + timedelta(microseconds=place)
-                _open(work, run, draft, tools.get(draft.call.tool), rules, asked_at)
+                _open(work, run, draft, book, asked_at)
         run.status = RunStatus.WAITING
         run.saved_attempt = attempt
         run.lease_owner, run.lease_until = "", None
@@ -89,14 +84,12 @@ def _open(
     work: Work,
     run: Run,
     draft: InterruptDraft,
-    tool: Tool | None,
-    rules: Sequence[policies.Rule],
+    book: Rulebook,
     asked_at: datetime,
 ) -> None:
     call = draft.call
-    ruling = policies.rule_on(
-        run.agent, call.tool, rules=rules, registered=tool is not None
-    )
+    tool = book.tools.get(call.tool)
+    ruling = book.ruling(call.tool)
     arguments, problem = _readable(call)
     problem = problem or _unaskable(run, draft, tool, arguments)
     interrupt = Interrupt(
@@ -153,16 +146,18 @@ def apply_ruling(
     work: Work, interrupt: Interrupt, ruling: Ruling, *, asked_before: bool = False
 ) -> None:
     """Put the interrupt, as new or as asked again, under a ruling; saves it."""
-    interrupt.policy = ruling.model_dump(mode="json")
+    ids = ruling.group_ids or tuple(
+        Group.objects.get_or_create(name=name)[0].pk for name in ruling.groups
+    )
+    interrupt.policy = ruling.model_copy(update={"group_ids": ids}).model_dump(
+        mode="json"
+    )
     interrupt.expires_at = (
         work.now + timedelta(seconds=ruling.deadline_seconds)
         if ruling.deadline_seconds
         else None
     )
     interrupt.save()
-    ids = ruling.group_ids or [
-        Group.objects.get_or_create(name=name)[0].pk for name in ruling.groups
-    ]
     links = Interrupt.review_groups.through.objects
     if asked_before:
         links.filter(interrupt=interrupt).delete()

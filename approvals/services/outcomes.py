@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 from django.db.models import Count, Max, Q
 
 from approvals.models import Decision, Interrupt, Run
 from approvals.policies import Ruling
 from approvals.services.ending import close_interrupt, end_cancelled
+from approvals.services.rulings import asked_ruling
 from approvals.services.work import (
     SWEEPER,
     Work,
@@ -22,10 +22,6 @@ from approvals.states import (
     RunStatus,
     Verdict,
 )
-
-if TYPE_CHECKING:
-    pass
-from approvals.services.rulings import asked_ruling
 
 
 def settle(

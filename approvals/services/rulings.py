@@ -3,38 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django.db.models import Prefetch
 
 from approvals import canonical, permissions, policies
-from approvals.models import Decision, Interrupt, Tool
-from approvals.policies import Ruling
+from approvals.models import Decision, Interrupt
+from approvals.policies import Rulebook, Ruling
 from approvals.states import (
     Gate,
     Verdict,
 )
 
-if TYPE_CHECKING:
-    pass
-
-#: What a decision needs of its request beside the row itself.
-WITH_DECISION = (
-    "review_groups",
-    Prefetch("decisions", Decision.objects.select_related("reviewer")),
-)
-
-
-def current_ruling(agent: str, tool: str) -> Ruling:
-    """What the policies say of this tool at this moment."""
-    rules = policies.load_rules()
-    ruling = policies.rule_on(agent, tool, rules=rules)
-    if (
-        ruling.gate != Gate.ALLOW
-        or Tool.objects.filter(agent=agent, name=tool).exists()
-    ):
-        return ruling
-    return policies.rule_on(agent, tool, rules=rules, registered=False)
+#: What a request needs beside its row so that ``interrupt.decision`` asks nothing more.
+WITH_DECISION = Prefetch("decisions", Decision.objects.select_related("reviewer"))
 
 
 def asked_ruling(interrupt: Interrupt) -> Ruling:
@@ -44,9 +26,8 @@ def asked_ruling(interrupt: Interrupt) -> Ruling:
 
 def ruling_for(interrupt: Interrupt) -> Ruling:
     """What a decision of now must satisfy."""
-    return policies.strictest(
-        asked_ruling(interrupt), current_ruling(interrupt.run.agent, interrupt.tool)
-    )
+    current = Rulebook(interrupt.run.agent).ruling(interrupt.tool)
+    return policies.strictest(asked_ruling(interrupt), current)
 
 
 def shown_digest(interrupt: Interrupt, ruling: Ruling | None = None) -> str:
@@ -90,25 +71,23 @@ def redacted(interrupt: Interrupt) -> Any:
     return arguments
 
 
-def unsatisfied(interrupt: Interrupt) -> str:
+def unsatisfied(interrupt: Interrupt, decision: Decision, book: Rulebook) -> str:
     """Why an approval is not enough under the rules and the schema of now; else empty."""
-    tool = Tool.objects.filter(agent=interrupt.run.agent, name=interrupt.tool).first()
-    ruling = current_ruling(interrupt.run.agent, interrupt.tool)
+    tool = book.tools.get(interrupt.tool)
+    ruling = book.ruling(interrupt.tool)
     asked = asked_ruling(interrupt)
     if tool is None:
         return "The agent no longer has this tool."
     if tool.schema_digest != interrupt.schema_digest:
         return "The tool's parameters were changed after it was approved."
-    if ruling == asked:
+    if ruling.same_as(asked):
         return ""
     if ruling.gate == Gate.REFUSE:
         return f"The policy “{ruling.policy}” now refuses this call."
-    decision = interrupt.decision
-    if ruling.gate == Gate.ALLOW or decision is None or decision.reviewer is None:
-        by_policy = decision is not None and decision.channel == "policy"
-        if by_policy and ruling.gate == Gate.HOLD:
-            return f"The policy “{ruling.policy}” now holds this call for a person."
+    if ruling.gate == Gate.ALLOW:
         return ""
+    if decision.channel == "policy":
+        return f"The policy “{ruling.policy}” now holds this call for a person."
     needed = policies.strictest(asked, ruling)
     have = approvals_of(interrupt, needed)[decision.effective_digest]
     if have < needed.approvals_required:

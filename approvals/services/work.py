@@ -64,7 +64,7 @@ class Work:
         self.tell("run", run.pk, scopes)
 
     def tell_interrupt(self, interrupt: Interrupt, op: str = "interrupt") -> None:
-        scopes = {f"group.{group.pk}" for group in interrupt.review_groups.all()}
+        scopes = {f"group.{pk}" for pk in interrupt.policy.get("group_ids", ())}
         self.tell(op, interrupt.pk, scopes | {"all", f"run.{interrupt.run_id}"})
 
 
