@@ -368,7 +368,7 @@ def test_a_failure_says_why_and_can_be_retried(sign_in, tmp_path):
         expect(member.locator(".agent-x")).to_contain_text("SAYSO_MODEL names a model")
         begin(member, "hello")
         notice = member.locator(".notice")
-        expect(notice).to_contain_text("The run failed.")
+        expect(notice).to_contain_text("The run failed. SAYSO_MODEL names a model")
         picture(member, "chat-failed")
         say(member, "list the files")
         expect(member.locator(".msg-me")).to_have_count(2)

@@ -20,7 +20,7 @@ from hitlagents.adapters.agent_framework import (
     ChatModel,
 )
 from hitlagents.adapters.agent_framework_models import from_environment
-from hitlagents.adapters.base import AgentSpec, Gating
+from hitlagents.adapters.base import AgentRunError, AgentSpec, Gating
 from hitlagents.demo.workspace import Workspace, WorkspaceError
 from hitlagents.toolcall import TOOL_CONTEXT
 
@@ -103,12 +103,19 @@ def tools(root: Path) -> list[FunctionTool]:
 def build(
     gating: Gating, *, root: Path | None = None, model: ChatModel | None = None
 ) -> AgentFrameworkAdapter:
-    """The agent as the policies want it now. Imports the framework."""
+    """The agent as the policies want it now. Imports the framework.
+
+    Raises AgentRunError when the environment names a model that cannot be had.
+    """
+    try:
+        model = model or from_environment()
+    except ValueError as error:
+        raise AgentRunError(str(error), retryable=True) from error
     return AgentFrameworkAdapter(
         name="file-ops",
         instructions=INSTRUCTIONS,
         tools=tools((root or workspaces()).absolute()),
-        model=model or from_environment(),
+        model=model,
         gating=gating,
         cards=CARDS,
     )
