@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import groupby
 from typing import Any
 
+from django.db import connection
 from pydantic import ConfigDict, ValidationError
 
 from approvals.models import Policy, Tool
@@ -72,12 +73,23 @@ def rule_on(
 
 def load_rules() -> list[Rule]:
     """All enabled policies, in order, in one query."""
+    query, values = _rules_query(connection.vendor)
+    with connection.cursor() as cursor:
+        cursor.execute(query, values)
+        rows = [dict(zip(COLUMNS, row, strict=True)) for row in cursor.fetchall()]
+    return list(read(rows))
+
+
+@cache
+def _rules_query(vendor: str) -> tuple[str, tuple[Any, ...]]:
+    """The SQL of the rules, made once: every step of every run asks for them."""
     rows = (
         Policy.objects.filter(enabled=True)
         .order_by("position", "pk", "groups__name")
-        .values(*COLUMNS, "groups__pk", "groups__name")
+        .values_list(*COLUMNS)
     )
-    return list(read(rows))
+    query, values = rows.query.sql_with_params()
+    return query, tuple(values)
 
 
 class Rulebook:
@@ -117,6 +129,8 @@ COLUMNS = (
     "deadline_seconds",
     "on_deadline",
     "undo_seconds",
+    "groups__pk",
+    "groups__name",
 )
 
 

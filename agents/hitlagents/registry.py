@@ -14,10 +14,11 @@ _adapters: dict[tuple[str, frozenset[str]], Adapter] = {}
 _registered: set[str] = set()
 
 
-def adapter_for(slug: str) -> Adapter:
-    """The agent's adapter, gated by the policies of now. Imports its framework.
+def adapter_for(slug: str, allowed: frozenset[str]) -> Adapter:
+    """The agent's adapter, letting only ``allowed`` tools run without asking.
 
-    Raises AgentRunError when the agent is not hosted here or not installed.
+    At first use it imports the framework and registers the tools. Raises
+    AgentRunError when the agent is not hosted here or not installed.
     """
     spec = catalog.get(slug)
     if spec is None:
@@ -32,7 +33,8 @@ def adapter_for(slug: str) -> Adapter:
             bare = spec.build(Gating(allowed=frozenset()))
             services.register_tools(slug, bare.tools)
             _registered.add(slug)
-        allowed = Rulebook(slug).allowed()
+            # What was allowed before the tools were known may have missed some.
+            allowed = Rulebook(slug).allowed()
         key = (slug, allowed)
         if key not in _adapters:
             _adapters[key] = spec.build(Gating(allowed=allowed))

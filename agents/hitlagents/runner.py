@@ -261,7 +261,7 @@ def _claim(run_id: UUID, owner: str) -> tuple[services.Claim | None, int]:
 def _load(claim: services.Claim) -> Job:
     """Raises AgentRunError: no such agent, or a state that cannot be read."""
     run = claim.run
-    adapter = registry.adapter_for(run.agent)
+    adapter = registry.adapter_for(run.agent, claim.allowed)
     if run.saved_attempt:
         own = Checkpoint.objects.filter(run=run).first()
         if own is None:

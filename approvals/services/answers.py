@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from django.db.models import QuerySet
+
 from approvals import canonical
 from approvals.models import Decision, Interrupt, Run
 from approvals.schemas import Answer, ToolCall
-from approvals.services.ending import set_delivery
-from approvals.services.rulings import WITH_DECISION
 from approvals.states import (
     Delivery,
     InterruptStatus,
@@ -17,26 +17,41 @@ from approvals.states import (
 )
 
 
-def decided_interrupts(run: Run) -> list[Interrupt]:
-    """The run's decided requests in the order they were asked, with their decisions."""
-    decided = run.interrupts.decided().prefetch_related(WITH_DECISION)
-    found = list(decided.order_by("turn", "created", "id"))
-    for interrupt in found:
-        interrupt.run = run
-    return found
+def standing_decisions(run: Run) -> list[Decision]:
+    """The run's decisions that stand, each with its request, in the order asked."""
+    decisions = run_decisions(run).order_by(
+        "interrupt__turn", "interrupt__created", "interrupt_id"
+    )
+    return [of_run(run, decision) for decision in decisions]
 
 
-def answers_for(decided: Sequence[Interrupt]) -> list[Answer]:
-    """What the decided interrupts say to the agent, and note them as sent."""
-    answers = []
-    for interrupt in decided:
-        decision = interrupt.decision
-        if decision is None:
-            continue
-        if decision.delivery == Delivery.PENDING:
-            set_delivery(interrupt, Delivery.SENT)
-        answers.append(_answer(interrupt, decision))
-    return answers
+def standing_decision(run: Run, call: ToolCall) -> Decision | None:
+    """The decision that stands for one call of the run, with its request."""
+    found = run_decisions(run).filter(
+        interrupt__turn=call.turn, interrupt__call_id=call.call_id
+    )
+    decision = next(iter(found), None)
+    return None if decision is None else of_run(run, decision)
+
+
+def run_decisions(run: Run) -> QuerySet[Decision]:
+    return Decision.objects.filter(interrupt__run=run, undone_at=None).select_related(
+        "interrupt", "reviewer"
+    )
+
+
+def of_run(run: Run, decision: Decision) -> Decision:
+    """The same decision, its request pointing at the run that is locked."""
+    decision.interrupt.run = run
+    return decision
+
+
+def answers_for(decisions: Sequence[Decision]) -> list[Answer]:
+    """What the decisions say to the agent; those not sent yet are noted as sent."""
+    new = [each.pk for each in decisions if each.delivery == Delivery.PENDING]
+    if new:
+        Decision.objects.filter(pk__in=new).update(delivery=Delivery.SENT)
+    return [_answer(decision.interrupt, decision) for decision in decisions]
 
 
 def _answer(interrupt: Interrupt, decision: Decision) -> Answer:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from uuid import UUID
 
-from approvals.models import Decision, Interrupt, Run
+from approvals.models import Decision, Run
 from approvals.policies import Rulebook
+from approvals.services.answers import standing_decisions
 from approvals.services.opening import apply_ruling
 from approvals.services.outcomes import decide_by_system, reopen
-from approvals.services.rulings import WITH_DECISION, unsatisfied
+from approvals.services.rulings import unsatisfied
 from approvals.services.tools import misfit
 from approvals.services.work import (
     Work,
@@ -19,29 +20,29 @@ from approvals.services.work import (
 )
 from approvals.states import (
     Gate,
-    InterruptStatus,
     Verdict,
 )
 
 
-def reopen_unsatisfied(work: Work, run: Run, decided: Sequence[Interrupt]) -> bool:
+def reopen_unsatisfied(
+    work: Work, run: Run, decisions: Sequence[Decision], book: Rulebook
+) -> bool:
     """Ask anew what was approved under rules that have become stricter since.
 
     Looks at every approval whose call has not been entered yet. Returns whether the
     (locked) run went back to waiting because of it.
     """
-    if not decided:
+    approved = [each for each in decisions if each.verdict == Verdict.APPROVE]
+    doubtful = {
+        decision: why for decision in approved if (why := unsatisfied(decision, book))
+    }
+    if not doubtful:
         return False
-    book = Rulebook(run.agent)
     entered = set(run.executions.values_list("interrupt_id", flat=True))
     reopened = False
-    for interrupt in decided:
-        decision = interrupt.decision
-        approved = interrupt.status == InterruptStatus.APPROVED
-        if decision is None or not approved or interrupt.pk in entered:
-            continue
-        if why := unsatisfied(interrupt, decision, book):
-            _ask_again(work, run, interrupt, decision, why, book)
+    for decision, why in doubtful.items():
+        if decision.interrupt_id not in entered:
+            _ask_again(work, run, decision, why, book)
             reopened = True
     return reopened
 
@@ -50,25 +51,21 @@ def ask_again(run_id: UUID, *, attempt: int, interrupt_id: UUID) -> Run:
     """The guard found an approval that no longer satisfies the rules: let the run wait."""
     with unit_of_work() as work:
         run = lock_leased(run_id, attempt)
-        interrupt = run.interrupts.prefetch_related(WITH_DECISION).get(pk=interrupt_id)
-        interrupt.run = run
-        book, decision = Rulebook(run.agent), interrupt.decision
-        why = unsatisfied(interrupt, decision, book) if decision else ""
+        book = Rulebook(run.agent)
+        decisions = {each.interrupt_id: each for each in standing_decisions(run)}
+        decision = decisions.get(interrupt_id)
+        why = unsatisfied(decision, book) if decision else ""
         if decision and why:
-            _ask_again(work, run, interrupt, decision, why, book)
+            _ask_again(work, run, decision, why, book)
         else:
             queue(work, run, work.now)
         return run
 
 
 def _ask_again(
-    work: Work,
-    run: Run,
-    interrupt: Interrupt,
-    decision: Decision,
-    why: str,
-    book: Rulebook,
+    work: Work, run: Run, decision: Decision, why: str, book: Rulebook
 ) -> None:
+    interrupt = decision.interrupt
     tool = book.tools.get(interrupt.tool)
     ruling = book.ruling(interrupt.tool)
     if tool is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from approvals import wake
-from approvals.models import Interrupt, Run, ToolExecution
+from approvals.models import Decision, Interrupt, Run, ToolExecution
 from approvals.services.work import WORKER, Work, queue
 from approvals.states import (
     Delivery,
@@ -45,12 +45,16 @@ def close_interrupt(work: Work, interrupt: Interrupt, status: InterruptStatus) -
     work.tell_interrupt(interrupt)
 
 
-def set_delivery(interrupt: Interrupt, delivery: Delivery) -> None:
-    """Note how far the standing decision has come."""
-    decision = interrupt.decision
-    if decision is not None and decision.delivery != delivery:
+def set_delivery(decision: Decision, delivery: Delivery) -> None:
+    """Note how far a decision has come."""
+    if decision.delivery != delivery:
         decision.delivery = delivery
         decision.save(update_fields=["delivery"])
+
+
+def deliver(interrupt: Interrupt, delivery: Delivery) -> None:
+    """Note how far the decision that stands for a request has come."""
+    interrupt.decisions.filter(undone_at=None).update(delivery=delivery)
 
 
 def put_in_doubt(work: Work, run: Run, executions: list[ToolExecution]) -> None:
@@ -59,7 +63,7 @@ def put_in_doubt(work: Work, run: Run, executions: list[ToolExecution]) -> None:
         execution.status = ExecutionStatus.IN_DOUBT
         execution.save(update_fields=["status"])
         if execution.interrupt is not None:
-            set_delivery(execution.interrupt, Delivery.IN_DOUBT)
+            deliver(execution.interrupt, Delivery.IN_DOUBT)
             work.tell_interrupt(execution.interrupt)
         work.record(
             "execution.in_doubt",

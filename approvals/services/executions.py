@@ -14,12 +14,17 @@ from approvals.exceptions import (
     NotDecided,
     OutcomeUnknown,
 )
-from approvals.models import Decision, Interrupt, Run, ToolExecution
+from approvals.models import Decision, Run, ToolExecution
 from approvals.policies import Rulebook
 from approvals.schemas import ToolCall
-from approvals.services.answers import refusal_text
-from approvals.services.ending import go_on_after_doubt, put_in_doubt, set_delivery
-from approvals.services.rulings import WITH_DECISION, unsatisfied
+from approvals.services.answers import refusal_text, standing_decision
+from approvals.services.ending import (
+    deliver,
+    go_on_after_doubt,
+    put_in_doubt,
+    set_delivery,
+)
+from approvals.services.rulings import unsatisfied
 from approvals.services.tools import misfit
 from approvals.services.work import (
     WORKER,
@@ -95,26 +100,21 @@ def begin_execution(
 
 
 def _enter(work: Work, run: Run, call: ToolCall, owner: str) -> Permit | Instead:
-    interrupt = (
-        run.interrupts.filter(turn=call.turn, call_id=call.call_id)
-        .prefetch_related(WITH_DECISION)
-        .first()
-    )
-    if interrupt is None:
-        return _enter_ungated(work, run, call, owner)
-    interrupt.run = run
-    decision = interrupt.decision
+    decision = standing_decision(run, call)
     if decision is None:
-        raise NotDecided(f"{call.tool} was asked and is not decided.")
+        asked = run.interrupts.filter(turn=call.turn, call_id=call.call_id)
+        if asked.exists():
+            raise NotDecided(f"{call.tool} was asked and is not decided.")
+        return _enter_ungated(work, run, call, owner)
     if decision.verdict == Verdict.APPROVE:
-        return _enter_approved(work, run, call, owner, interrupt, decision)
-    set_delivery(interrupt, Delivery.APPLIED)
-    text = refusal_text(interrupt, decision) or _output(decision)
+        return _enter_approved(work, run, call, owner, decision)
+    set_delivery(decision, Delivery.APPLIED)
+    text = refusal_text(decision.interrupt, decision) or _output(decision)
     work.record(
         "execution.replaced",
         actor=WORKER,
         run=run,
-        interrupt=interrupt,
+        interrupt=decision.interrupt,
         tool=call.tool,
         verdict=decision.verdict,
     )
@@ -127,19 +127,15 @@ def _output(decision: Decision) -> str:
 
 
 def _enter_approved(
-    work: Work,
-    run: Run,
-    call: ToolCall,
-    owner: str,
-    interrupt: Interrupt,
-    decision: Decision,
+    work: Work, run: Run, call: ToolCall, owner: str, decision: Decision
 ) -> Permit:
+    interrupt = decision.interrupt
     proposed = interrupt.digest_of(canonical.dumps(canonical.loads(call.arguments)))
     if call.tool != interrupt.tool or proposed != interrupt.arguments_digest:
         raise InvalidArguments(
             f"{call.tool} was called with other arguments than were approved."
         )
-    if unsatisfied(interrupt, decision, Rulebook(run.agent)):
+    if unsatisfied(decision, Rulebook(run.agent)):
         raise AskAgain(str(interrupt.pk))
     arguments = decision.arguments or interrupt.arguments
     if interrupt.digest_of(arguments) != decision.effective_digest:
@@ -149,7 +145,7 @@ def _enter_approved(
     )
     if problem:
         raise InvalidArguments(problem)
-    return _claim(work, run, call, owner, arguments, interrupt, decision)
+    return _claim(work, run, call, owner, arguments, decision)
 
 
 def _enter_ungated(
@@ -182,9 +178,7 @@ def _enter_ungated(
     if earlier is not None:
         _adopt(work, run, call, earlier)
         return Instead(text=earlier.result)
-    return _claim(
-        work, run, call, owner, arguments, None, None, read_only=tool.read_only
-    )
+    return _claim(work, run, call, owner, arguments, None, read_only=tool.read_only)
 
 
 def _ran_before(
@@ -231,11 +225,11 @@ def _claim(
     call: ToolCall,
     owner: str,
     arguments: str,
-    interrupt: Interrupt | None,
     decision: Decision | None,
     *,
     read_only: bool = False,
 ) -> Permit:
+    interrupt = decision.interrupt if decision else None
     salt = interrupt.salt if interrupt else canonical.new_salt()
     digest = canonical.keyed_digest(salt, "sayso.arguments.v1", arguments)
     execution = ToolExecution.objects.create(
@@ -308,7 +302,7 @@ def finish_execution(permit: Permit, *, result: str, failed: bool = False) -> No
             ),
         )
         if execution.interrupt is not None:
-            set_delivery(execution.interrupt, Delivery.APPLIED)
+            deliver(execution.interrupt, Delivery.APPLIED)
             work.tell_interrupt(execution.interrupt)
         work.tell_run(run)
         if was_in_doubt:

@@ -71,8 +71,9 @@ def redacted(interrupt: Interrupt) -> Any:
     return arguments
 
 
-def unsatisfied(interrupt: Interrupt, decision: Decision, book: Rulebook) -> str:
+def unsatisfied(decision: Decision, book: Rulebook) -> str:
     """Why an approval is not enough under the rules and the schema of now; else empty."""
+    interrupt = decision.interrupt
     tool = book.tools.get(interrupt.tool)
     ruling = book.ruling(interrupt.tool)
     asked = asked_ruling(interrupt)

@@ -13,14 +13,14 @@ from django.db.models import Q
 from approvals import clock, permissions
 from approvals.exceptions import NotAllowed, NotFound, RunEnded
 from approvals.models import Run
+from approvals.policies import Rulebook
 from approvals.schemas import Answer
-from approvals.services.answers import answers_for, decided_interrupts
+from approvals.services.answers import answers_for, run_decisions, standing_decisions
 from approvals.services.asking_again import reopen_unsatisfied
 from approvals.services.ending import (
     end_cancelled,
     end_run,
     put_in_doubt,
-    set_delivery,
 )
 from approvals.services.work import (
     WORKER,
@@ -47,6 +47,8 @@ class Claim:
     run: Run
     attempt: int
     answers: Sequence[Answer]
+    #: The agent's registered tools that the policies let run without asking.
+    allowed: frozenset[str]
 
 
 def queue_run(
@@ -93,8 +95,9 @@ def claim_run(run_id: UUID, *, owner: str) -> Claim | None:
         after_lapse = run.status == RunStatus.RUNNING
         if after_lapse and _stopped_inside_a_tool(work, run):
             return None
-        decided = decided_interrupts(run) if run.saved_attempt else []
-        if reopen_unsatisfied(work, run, decided):
+        book = Rulebook(run.agent)
+        decisions = standing_decisions(run) if run.saved_attempt else []
+        if reopen_unsatisfied(work, run, decisions, book):
             return None
         run.status = RunStatus.RUNNING
         run.attempt += 1
@@ -102,7 +105,7 @@ def claim_run(run_id: UUID, *, owner: str) -> Claim | None:
         run.save(
             update_fields=["status", "attempt", "lease_owner", "lease_until", "updated"]
         )
-        answers = answers_for(decided)
+        answers = answers_for(decisions)
         work.record(
             "run.resumed" if answers else "run.started",
             actor=WORKER,
@@ -113,7 +116,9 @@ def claim_run(run_id: UUID, *, owner: str) -> Claim | None:
             decided=[str(answer.interrupt_id) for answer in answers],
         )
         work.tell_run(run)
-        return Claim(run=run, attempt=run.attempt, answers=answers)
+        return Claim(
+            run=run, attempt=run.attempt, answers=answers, allowed=book.allowed()
+        )
 
 
 def renew_lease(run_id: UUID, *, attempt: int) -> bool:
@@ -146,10 +151,9 @@ def fail_run(run_id: UUID, *, attempt: int, error: str, retryable: bool) -> Run:
         run.error, run.retryable = error, retryable
         run.save(update_fields=["error", "retryable"])
         end_run(work, run, RunStatus.FAILED, "run.failed", WORKER, error=error)
-        for interrupt in decided_interrupts(run):
-            decision = interrupt.decision
-            if decision and decision.delivery == Delivery.SENT:
-                set_delivery(interrupt, Delivery.FAILED)
+        run_decisions(run).filter(delivery=Delivery.SENT).update(
+            delivery=Delivery.FAILED
+        )
         return run
 
 

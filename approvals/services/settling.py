@@ -13,7 +13,7 @@ from approvals.exceptions import (
     WorkerMayLive,
 )
 from approvals.models import Run, ToolExecution
-from approvals.services.ending import set_delivery
+from approvals.services.ending import deliver
 from approvals.services.work import (
     Work,
     lock_run,
@@ -78,7 +78,7 @@ def settle_execution(
             note=note,
         )
         if execution.interrupt is not None:
-            set_delivery(execution.interrupt, Delivery.APPLIED)
+            deliver(execution.interrupt, Delivery.APPLIED)
             work.tell_interrupt(execution.interrupt)
         go_on_after_doubt(work, run)
         return run

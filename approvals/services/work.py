@@ -98,10 +98,10 @@ def lock_run(run_id: UUID) -> Run:
 
     ``no_key``, because the plain form would block inserts that refer to the run.
     """
-    run = Run.objects.select_for_update(no_key=True).filter(pk=run_id).first()
-    if run is None:
-        raise NotFound("There is no such run.")
-    return run
+    try:
+        return Run.objects.select_for_update(no_key=True).get(pk=run_id)
+    except Run.DoesNotExist:
+        raise NotFound("There is no such run.") from None
 
 
 def lock_leased(run_id: UUID, attempt: int) -> Run:

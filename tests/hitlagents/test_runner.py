@@ -25,7 +25,7 @@ def play(monkeypatch):
 
     def host(*turns, **options):
         adapter = Play(turns, **options)
-        monkeypatch.setattr(registry, "adapter_for", lambda slug: adapter)
+        monkeypatch.setattr(registry, "adapter_for", lambda slug, allowed: adapter)
         return adapter
 
     return host
@@ -243,7 +243,7 @@ def test_a_cancelled_worker_gives_the_run_back(play, say):
     entered = asyncio.Event()
 
     async def cut_off(run):
-        adapter = registry.adapter_for(AGENT)
+        adapter = registry.adapter_for(AGENT, frozenset())
 
         async def hang(start, host):
             entered.set()
@@ -272,7 +272,7 @@ def test_cancelling_a_run_that_works_stops_its_worker(play, say, mia, monkeypatc
     run = say()
 
     async def cancel_meanwhile():
-        adapter = registry.adapter_for(AGENT)
+        adapter = registry.adapter_for(AGENT, frozenset())
         entered = asyncio.Event()
 
         async def hang(start, host):
@@ -299,7 +299,7 @@ def test_a_body_goes_on_when_its_run_is_cancelled_and_its_result_is_kept(
     decide(run, rita)
 
     async def cancel_inside():
-        adapter = registry.adapter_for(AGENT)
+        adapter = registry.adapter_for(AGENT, frozenset())
         entered, leave = asyncio.Event(), asyncio.Event()
 
         async def run_slowly(call, state, host):

@@ -21,6 +21,8 @@ from approvals import clock
 
 type Row = DBTaskResult[..., Any]
 
+#: Seconds after rows were found until the next look, for those that are due later.
+LOOK_AGAIN = 0.05
 #: How long rows of failed tasks are kept for whoever looks into them.
 KEEP_FAILED = timedelta(days=7)
 #: A row that claims to run for longer belongs to a worker that never came back.
@@ -44,8 +46,8 @@ def take(owner: str, *, limit: int) -> Taken:
         rows = list(due(now).select_for_update(skip_locked=True)[:limit])
         for row in rows:
             row.claim(owner)
-    # Nothing more is asked now, so that these start without delay.
-    return Taken(rows=rows, next_in=0)
+    # Nothing more is asked just now, so that these start without delay.
+    return Taken(rows=rows, next_in=0 if len(rows) == limit else LOOK_AGAIN)
 
 
 def due(now: datetime) -> Any:

@@ -92,5 +92,5 @@ def block(call: ToolCall) -> None:
 
 if __name__ == "__main__":
     adapter = OneDeletion()
-    registry.adapter_for = lambda slug: adapter
+    registry.adapter_for = lambda slug, allowed: adapter
     execute_from_command_line(["manage.py", *sys.argv[1:]])
