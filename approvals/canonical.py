@@ -29,13 +29,7 @@ SALT_BYTES = 32
 def dumps(value: Any) -> str:
     """Return the canonical text of ``value``; raise InvalidArguments saying where and why."""
     _check(value, "", 0)
-    text = json.dumps(
-        value,
-        sort_keys=True,
-        separators=(",", ":"),
-        ensure_ascii=False,
-        allow_nan=False,
-    )
+    text = _ENCODER.encode(value)
     if len(text) > MAX_BYTES or len(text.encode()) > MAX_BYTES:
         raise InvalidArguments(
             f"The value is larger than {MAX_BYTES // 1024 // 1024} MB."
@@ -46,9 +40,7 @@ def dumps(value: Any) -> str:
 def loads(text: str) -> Any:
     """Parse JSON strictly: no NaN, no repeated keys, no absurd depth; integers stay exact."""
     try:
-        return json.loads(
-            text, object_pairs_hook=_unique_keys, parse_constant=_no_constant
-        )
+        return _DECODER.decode(text)
     except InvalidArguments:
         raise
     except RecursionError:
@@ -70,7 +62,7 @@ def keyed_digest(salt: str, domain: str, text: str) -> str:
     Keyed, so that a short secret inside the text cannot be guessed from its digest.
     """
     message = domain.encode() + b"\0" + text.encode()
-    return hmac.new(bytes.fromhex(salt), message, hashlib.sha256).hexdigest()
+    return hmac.digest(bytes.fromhex(salt), message, "sha256").hex()
 
 
 def plain_digest(domain: str, text: str) -> str:
@@ -126,3 +118,9 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _no_constant(name: str) -> None:
     raise InvalidArguments(f"{name} is not JSON.")
+
+
+_ENCODER = json.JSONEncoder(
+    sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
+)
+_DECODER = json.JSONDecoder(object_pairs_hook=_unique_keys, parse_constant=_no_constant)

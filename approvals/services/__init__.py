@@ -16,6 +16,7 @@ from approvals.services.executions import (
 from approvals.services.expiring import expire_due
 from approvals.services.opening import open_interrupts
 from approvals.services.rulings import redacted, ruling_for, shown_digest
+from approvals.services.records import changing_policies, erase_payload
 from approvals.services.runs import (
     LEASE,
     Claim,
@@ -45,8 +46,10 @@ __all__ = [
     "ask_again",
     "begin_execution",
     "cancel_run",
+    "changing_policies",
     "claim_run",
     "decide",
+    "erase_payload",
     "expire_due",
     "fail_run",
     "finish_execution",

@@ -14,6 +14,10 @@ def chain(interrupt, rita):
     return [audit.from_json_line(audit.to_json_line(e)) for e in audit.stored_chain()]
 
 
+def changed(chain, at, **values):
+    return [*chain[:at], chain[at]._replace(**values), *chain[at + 1 :]]
+
+
 def head():
     row = AuditHead.objects.get()
     return row.number, row.hash
@@ -24,11 +28,6 @@ def test_m19_the_chain_verifies_from_the_database_and_from_the_export(chain):
     report = audit.verify(chain, expected_head=head())
     assert report.broken is None
     assert report.count == len(chain) >= 5
-
-
-def test_an_erased_payload_still_verifies(chain):
-    chain[2].payload = chain[2].salt = None
-    assert audit.verify(chain).broken is None
 
 
 @pytest.mark.parametrize(
@@ -45,8 +44,7 @@ def test_an_erased_payload_still_verifies(chain):
     ],
 )
 def test_i23_a_changed_entry_is_named(chain, field, value):
-    setattr(chain[2], field, value)
-    broken = audit.verify(chain).broken
+    broken = audit.verify(changed(chain, 2, **{field: value})).broken
     assert broken is not None
     assert broken.number == 3
 
@@ -61,9 +59,9 @@ def test_i23_deletion_insertion_reordering_and_cutting_are_named(chain):
 
 
 def test_an_entry_rewritten_with_its_own_hash_breaks_the_next_link(chain):
-    chain[2].actor = "eve"
-    chain[2].hash = audit.entry_hash(chain[2])
-    assert audit.verify(chain).broken.number == 4
+    forged = chain[2]._replace(actor="eve")
+    forged = forged._replace(hash=audit.entry_hash(forged))
+    assert audit.verify([*chain[:2], forged, *chain[3:]]).broken.number == 4
 
 
 def test_k35_rows_cannot_be_changed_through_the_models(chain):
