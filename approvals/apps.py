@@ -9,6 +9,6 @@ class ApprovalsConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        from approvals import hub
+        from approvals import checks, hub  # noqa: F401  (registers the system checks)
 
         hub.connect()

@@ -253,10 +253,7 @@ class Verifier:
             return f"it stands behind entry {self.number}"
         if following and link.previous != self.head:
             return "it does not link to the entry before it"
-        try:
-            why = _contents_misfit(link)
-        except (ApprovalsError, AttributeError, TypeError, ValueError) as error:
-            return f"its contents are none that were ever written ({error})"
+        why = contents_misfit(link)
         if not why and self.expect and link.number == self.expect[0]:
             self.met = True
             if link.hash != self.expect[1]:
@@ -282,6 +279,14 @@ class Verifier:
 
     def _break(self, number: int, why: str) -> None:
         self.broken = Broken(number=number, why=why)
+
+
+def contents_misfit(link: Link) -> str:
+    """Why an entry, looked at alone, is not as it was written; empty if it is."""
+    try:
+        return _contents_misfit(link)
+    except (ApprovalsError, AttributeError, TypeError, ValueError) as error:
+        return f"its contents are none that were ever written ({error})"
 
 
 def _contents_misfit(link: Link) -> str:

@@ -120,6 +120,11 @@ class Policy(models.Model):
             raise ValidationError(
                 {"deadline_seconds": "A refused call waits for nobody."}
             )
+        for name in ("agent_pattern", "tool_pattern"):
+            if set(getattr(self, name)) & {"[", "]"}:
+                raise ValidationError(
+                    {name: "Only * and ? are wildcards here; [ and ] cannot be used."}
+                )
 
 
 class RunQuerySet(models.QuerySet["Run"]):

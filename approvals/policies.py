@@ -52,6 +52,8 @@ class Rule(Frozen):
     agent_pattern: str
     tool_pattern: str
     ruling: Ruling
+    #: The row holds values that mean nothing, so the rule holds whatever it matches.
+    unreadable: bool = False
 
     def matches(self, agent: str, tool: str) -> bool:
         return fnmatchcase(agent, self.agent_pattern) and fnmatchcase(
@@ -147,14 +149,21 @@ def read(rows: Iterable[Mapping[str, Any]]) -> Iterator[Rule]:
         if grouped:
             fields["groups"] = tuple(each["groups__name"] for each in grouped)
             fields["group_ids"] = tuple(each["groups__pk"] for each in grouped)
+        ruling = _ruling(row, fields)
         yield Rule(
             agent_pattern=row["agent_pattern"],
             tool_pattern=row["tool_pattern"],
-            ruling=_ruling(row, fields),
+            ruling=ruling or _holding(row, fields),
+            unreadable=ruling is None,
         )
 
 
-def _ruling(row: Mapping[str, Any], fields: dict[str, Any]) -> Ruling:
+def _holding(row: Mapping[str, Any], fields: dict[str, Any]) -> Ruling:
+    name = f"{row['name']} (cannot be read, so it holds)"
+    return Ruling(**(fields | {"policy": name}))
+
+
+def _ruling(row: Mapping[str, Any], fields: dict[str, Any]) -> Ruling | None:
     try:
         return Ruling(
             gate=row["gate"],
@@ -167,8 +176,7 @@ def _ruling(row: Mapping[str, Any], fields: dict[str, Any]) -> Ruling:
             **fields,
         )
     except ValidationError:
-        name = f"{row['name']} (cannot be read, so it holds)"
-        return Ruling(**(fields | {"policy": name}))
+        return None
 
 
 def strictest(asked: Ruling, current: Ruling) -> Ruling:

@@ -15,8 +15,8 @@ from approvals.services.executions import (
 )
 from approvals.services.expiring import expire_due
 from approvals.services.opening import open_interrupts
-from approvals.services.rulings import redacted, ruling_for, shown_digest
 from approvals.services.records import changing_policies, erase_payload
+from approvals.services.rulings import redacted, ruling_for, shown_digest
 from approvals.services.runs import (
     LEASE,
     Claim,
