@@ -33,3 +33,19 @@ def test_no_template_needs_a_laxer_policy(template, what):
 def test_scripts_are_files(template):
     for script in re.findall(r"<script\b[^>]*>", template.read_text(encoding="utf-8")):
         assert " src=" in script
+
+
+@pytest.mark.parametrize(
+    ("what", "planted"),
+    [
+        ("an inline style", '<p style="color: red">'),
+        ("an inline style", "<style>p {}</style>"),
+        ("an inline event handler", '<a onclick="go()">'),
+        ("an hx-on attribute", '<a hx-on:click="go()">'),
+        ("a trigger filter", '<a hx-trigger="keyup[key==1]">'),
+        ("a script in a value", """<a hx-vals='js:{"a": 1}'>"""),
+        ("an outside address", '<script src="https://example.org/a.js">'),
+    ],
+)
+def test_a_planted_violation_is_found(what, planted):
+    assert FORBIDDEN[what].search(planted)
