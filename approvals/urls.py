@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from django.urls import URLPattern, URLResolver, path
 
+from approvals import exports
 from approvals.views import audit, deciding, inbox, runs
 
 urlpatterns: list[URLPattern | URLResolver] = [
@@ -20,6 +21,6 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("executions/<int:pk>/settle/", runs.settle, name="settle"),
     path("audit/", audit.entries, name="audit"),
     path("audit/chain/", audit.chain, name="audit-chain"),
-    path("audit/export/", audit.export, name="audit-export"),
+    path("audit/export.jsonl", exports.export, name="audit-export"),
     path("audit/<int:number>/", audit.entry, name="audit-entry"),
 ]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from asgiref.sync import async_to_sync
 from django.contrib.auth.models import User
 from django.core.cache import cache
 from django.db import connection
-from django.test import Client
+from django.test import AsyncClient, Client
 from django.urls import reverse
 
-from approvals import audit, services
+from approvals import audit, exports, services
 from approvals.models import AuditEntry
 from approvals.states import Verdict
 from tests.plugins.cast import ballot
@@ -129,3 +130,43 @@ def test_the_export_verifies_without_the_site(as_aud, decided):
     report = audit.verify(audit.from_json_line(line) for line in lines)
     assert report.broken is None
     assert report.count == AuditEntry.objects.count() == len(lines)
+
+
+def test_a_part_of_the_chain_is_exported_by_number_or_run(as_aud, decided, make_run):
+    other = make_run()
+    for query, wanted in (
+        ({"since": "3"}, AuditEntry.objects.filter(number__gte=3)),
+        ({"run": str(other.pk)}, AuditEntry.objects.filter(run=other.pk)),
+        ({"run": str(other.pk), "since": "99"}, AuditEntry.objects.none()),
+    ):
+        response = as_aud.get(reverse("audit-export"), query)
+        lines = b"".join(response).decode().splitlines()
+        assert len(lines) == wanted.count()
+        verifier = audit.Verifier(partial=True)
+        verifier.take_all(audit.from_json_line(line) for line in lines)
+        assert verifier.report().broken is None
+
+
+@pytest.mark.parametrize("query", [{"since": "-1"}, {"since": "9" * 30}, {"run": "x"}])
+def test_a_part_that_cannot_be_meant_is_refused(as_aud, decided, query):
+    response = as_aud.get(reverse("audit-export"), query)
+    assert response.status_code == 400
+    assert "must be" in response.content.decode()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_export_is_streamed_by_the_real_server_kind(aud, decided, monkeypatch):
+    """Under ASGI the batches arrive one after the other, not all at the end."""
+    monkeypatch.setattr(exports, "BATCH", 2)
+    client = AsyncClient()
+    client.force_login(aud)
+
+    async def scenario():
+        response = await client.get(reverse("audit-export"))
+        assert response.is_async
+        return [piece async for piece in response]
+
+    pieces = async_to_sync(scenario)()
+    assert len(pieces) == 3
+    lines = b"".join(pieces).decode().splitlines()
+    assert audit.verify(audit.from_json_line(line) for line in lines).count == 5
