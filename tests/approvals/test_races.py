@@ -19,6 +19,8 @@ from typing import Any
 
 import pytest
 from django.db import connection, connections
+from django.test import Client
+from django.urls import reverse
 from django.utils import timezone
 
 from approvals import audit, services, wake
@@ -284,6 +286,31 @@ def test_b01_of_ten_clients_of_two_people_one_is_accepted(
         assert Vote.objects.filter(interrupt=asked).count() == 1
         assert actions(asked.run_id)["interrupt.approved"] == 1
         assert woken == {asked.run_id: 1}
+
+
+def test_b01_ten_pages_say_it_over_http(make_interrupts, rita, ravi):
+    """Nine of ten are told who was first, in a page; nobody gets a server's error."""
+    clients = []
+    for at in range(10):
+        client = Client(raise_request_exception=False)
+        client.force_login(rita if at % 2 else ravi)
+        clients.append(client)
+    for _ in range(CROWDS):
+        (asked,) = make_interrupts(1)
+        sent = {
+            "confirmed": "approve",
+            "shown": services.shown_digest(asked),
+        }
+        address = reverse("decide", args=[asked.pk])
+        answers = race([partial(client.post, address, sent) for client in clients])
+        assert failures(answers) == []
+        codes = Counter(answer.status_code for answer in answers)
+        assert codes == {302: 1, 409: 9}
+        decision = Decision.objects.get(interrupt=asked)
+        for answer in answers:
+            if answer.status_code == 409:
+                assert "Your approval was not sent." in answer.content.decode()
+                assert decision.by in answer.content.decode()
 
 
 def test_cancelling_a_run_against_approving_in_it(make_interrupts, rita, mia, woken):
