@@ -56,13 +56,25 @@ def guarded_columns(node: ast.AST) -> Iterator[str]:
         ) if name in GUARDED:
             yield f"sets .{name}"
         case ast.Call(func=ast.Attribute(attr="update" | "aupdate"), keywords=words):
-            yield from (f"updates {w.arg}" for w in words if w.arg in GUARDED)
+            yield from (
+                f"updates {w.arg}"
+                for w in words
+                if w.arg in GUARDED and not _of_the_task_queue(w.value)
+            )
         case ast.Call(func=ast.Attribute(attr="bulk_update" | "abulk_update")):
             yield from (
                 f"updates {part.value}"
                 for part in ast.walk(node)
                 if isinstance(part, ast.Constant) and part.value in GUARDED
             )
+
+
+def _of_the_task_queue(value: ast.expr) -> bool:
+    """Whether it is a status of a queue's row, which only wakes and decides nothing."""
+    match value:
+        case ast.Attribute(value=ast.Name(id="TaskResultStatus")):
+            return True
+    return False
 
 
 def made(node: ast.AST, models: set[str]) -> Iterator[str]:
