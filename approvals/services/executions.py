@@ -130,7 +130,8 @@ def _enter_approved(
     work: Work, run: Run, call: ToolCall, owner: str, decision: Decision
 ) -> Permit:
     interrupt = decision.interrupt
-    proposed = interrupt.digest_of(canonical.dumps(canonical.loads(call.arguments)))
+    text = canonical.dumps(canonical.loads(call.arguments or "{}"))
+    proposed = interrupt.digest_of(text)
     if call.tool != interrupt.tool or proposed != interrupt.arguments_digest:
         raise InvalidArguments(
             f"{call.tool} was called with other arguments than were approved."

@@ -3,6 +3,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 import pytest
+from django.contrib.auth.models import Group
 from django.utils import timezone
 
 from approvals import services
@@ -17,6 +18,7 @@ from approvals.exceptions import (
     WorkerMayLive,
 )
 from approvals.models import AuditEntry, Decision, Policy, Run, ToolExecution
+from approvals.schemas import ToolCall
 from approvals.services import Instead, Permit
 from approvals.states import (
     Delivery,
@@ -26,7 +28,7 @@ from approvals.states import (
     Settlement,
     Verdict,
 )
-from tests.plugins.cast import ballot, call
+from tests.plugins.cast import OPS, ballot, call
 
 GONE = "elsewhere:1:1"
 
@@ -345,3 +347,20 @@ def test_m16_a_secret_is_in_no_title_and_no_record(make_interrupts):
     for entry in AuditEntry.objects.all():
         assert "4711" not in (entry.payload or "")
     assert services.redacted(waiting)["pin"] == "hidden, 4 characters"
+
+
+def test_a_call_without_any_arguments_text_runs_as_it_was_approved(
+    make_interrupts, rita
+):
+    """A model may write nothing at all for a tool that takes nothing."""
+    held = Policy.objects.create(position=0, name="Lists", tool_pattern="list_files")
+    held.groups.add(Group.objects.get(name=OPS))
+    proposed = ToolCall(turn=1, call_id="call-1", tool="list_files", arguments="")
+    (asked,) = make_interrupts([proposed])
+    services.decide(asked.pk, ballot(asked), reviewer=rita)
+    claim = services.claim_run(asked.run_id, owner="w")
+    permit = services.begin_execution(
+        asked.run_id, attempt=claim.attempt, call=proposed, owner="w"
+    )
+    assert isinstance(permit, Permit)
+    assert permit.arguments == {}
