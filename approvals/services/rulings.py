@@ -45,14 +45,17 @@ def shown_digest(interrupt: Interrupt, ruling: Ruling | None = None) -> str:
         "kind": interrupt.kind,
         "reason": interrupt.reason,
         "message": interrupt.message,
+        "said": interrupt.said,
         "title": interrupt.title,
         "tool": interrupt.tool,
         "arguments": interrupt.arguments,
+        "secrets": interrupt.secrets,
         "tool_schema": interrupt.schema_digest,
         "response_schema": interrupt.response_schema,
         "verdicts": interrupt.verdicts,
         "risk": interrupt.risk,
         "consequence": interrupt.consequence,
+        "approve_label": interrupt.approve_label,
         "policy": (ruling or ruling_for(interrupt)).model_dump(mode="json"),
     }
     return canonical.keyed_digest(

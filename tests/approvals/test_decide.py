@@ -348,3 +348,22 @@ def test_a_laxer_rule_never_weakens_an_open_case(desk, make_interrupts, rita):
     services.decide(waiting.pk, ballot(waiting), reviewer=rita)
     waiting.refresh_from_db()
     assert waiting.is_open
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("said", "It is only a copy."),
+        ("approve_label", "Approve and keep file"),
+        ("secrets", ["filename"]),
+        ("consequence", "Nothing happens."),
+        ("title", "Keep report.txt"),
+        ("risk", "low"),
+        ("message", "Approve listing files?"),
+    ],
+)
+def test_i03_the_digest_binds_everything_the_page_showed(interrupt, rita, field, value):
+    shown = ballot(interrupt)
+    Interrupt.objects.filter(pk=interrupt.pk).update(**{field: value})
+    with pytest.raises(StalePage):
+        services.decide(interrupt.pk, shown, reviewer=rita)
