@@ -1,0 +1,300 @@
+"""The inbox in a browser: what arrives, deciding, losing a race, the keyboard, the phone."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Page, expect
+
+pytestmark = pytest.mark.once
+
+OUT = Path(__file__).parent / "out"
+PHONE = {"width": 390, "height": 844}
+#: The narrowest page that must not scroll sideways (WCAG 1.4.10).
+REFLOW = {"width": 320, "height": 640}
+
+FOCUS = """(e => e.id || e.name || e.className)(document.activeElement)"""
+TOPS = """[...document.querySelectorAll('.row-i')].map(
+    row => [row.id, row.getBoundingClientRect().top])"""
+
+
+def ask(page: Page, text: str) -> None:
+    """Let an agent ask for something, in a conversation of its own."""
+    page.goto("/agents/file-ops/")
+    page.fill("#message", text)
+    page.keyboard.press("Control+Enter")
+    expect(page.locator(".icard-open")).to_be_visible()
+
+
+def rows(page: Page, title: str):
+    return page.locator(".row-i:not(.is-done) .row-link", has_text=title)
+
+
+def leave_field(page: Page) -> None:
+    page.evaluate("document.activeElement.blur()")
+
+
+def clear(page: Page) -> None:
+    """Deny whatever is open."""
+    page.goto("/inbox/")
+    while page.locator(".row-i:not(.is-done)").count():
+        page.locator(".row-i:not(.is-done) .row-link").first.click()
+        page.fill("#decide [data-note]", "Clearing up.")
+        page.click("#decide button[value=deny]")
+        page.wait_for_timeout(300)
+        page.goto("/inbox/")
+
+
+def assert_accessible(page: Page) -> None:
+    found = Axe().run(page)
+    assert [
+        (one["id"], [node["html"][:120] for node in one["nodes"]])
+        for one in found.response["violations"]
+    ] == []
+
+
+@pytest.fixture
+def member(sign_in):
+    return sign_in("member")
+
+
+@pytest.fixture
+def reviewer(sign_in):
+    page = sign_in("ops-reviewer")
+    clear(page)
+    return page
+
+
+def test_arrivals_are_counted_and_pulled_in_when_asked_for(member, reviewer):
+    ask(member, "Please delete report.txt")
+    reviewer.goto("/inbox/")
+    expect(reviewer.locator("[data-conn]:visible")).to_contain_text("Live")
+    rows(reviewer, "report.txt").click()
+    reviewer.fill("#decide [data-note]", "Still reading")
+    before = reviewer.evaluate(TOPS)
+    ask(member, "Please delete notes.md")
+    expect(reviewer.locator("#arrivals")).to_contain_text("1 new")
+    expect(reviewer).to_have_title(re.compile(r"^\(1\) "))
+    expect(reviewer.locator("#announcer")).to_have_text(
+        "1 new request waits. 1 of high risk."
+    )
+    assert reviewer.evaluate(TOPS) == before
+    assert reviewer.evaluate("document.activeElement.value") == "Still reading"
+
+    leave_field(reviewer)
+    reviewer.keyboard.press("n")
+    expect(rows(reviewer, "notes.md")).to_be_visible()
+    expect(reviewer.locator("#arrivals")).to_have_text("")
+    expect(reviewer.locator("#count")).to_have_text("2 pending")
+    assert reviewer.input_value("#decide [data-note]") == "Still reading"
+    expect(reviewer).not_to_have_title(re.compile(r"^\("))
+
+
+def test_a_pause_holds_the_page_still(member, reviewer):
+    reviewer.goto("/inbox/?q=nothing-yet")
+    reviewer.click("[data-pause]")
+    expect(reviewer.locator("[data-pause]")).to_have_attribute("aria-pressed", "true")
+    ask(member, "Please delete report.txt")
+    reviewer.wait_for_timeout(1500)
+    expect(reviewer.locator("#count")).to_have_text("0 pending")
+    reviewer.click("[data-pause]")
+    expect(reviewer.locator("#count")).to_have_text("1 pending")
+
+
+def test_an_empty_inbox_fills_by_itself(member, reviewer):
+    expect(reviewer.locator(".row-i:not(.is-done)")).to_have_count(0)
+    ask(member, "Please delete report.txt")
+    expect(rows(reviewer, "report.txt")).to_be_visible()
+
+
+def test_everything_by_keyboard(member, reviewer):
+    for name in ("report.txt", "notes.md"):
+        ask(member, f"Please delete {name}")
+    reviewer.goto("/inbox/")
+    reviewer.keyboard.press("j")
+    reviewer.keyboard.press("o")
+    expect(reviewer.locator("#detail-title")).to_have_text(re.compile("report.txt"))
+    reviewer.keyboard.press("o")
+    assert reviewer.evaluate(FOCUS) == "detail-title"
+
+    # Denying wants a note: the field gets the focus and says why.
+    reviewer.keyboard.press("d")
+    expect(reviewer.locator(".form-error")).to_contain_text("Say why.")
+    assert reviewer.evaluate(FOCUS).startswith("note-")
+    reviewer.keyboard.type("The audit needs it")
+    leave_field(reviewer)
+    reviewer.keyboard.press("d")
+
+    # The next one is open, its row has the focus, and what happened is said.
+    expect(reviewer.locator("#toast")).to_contain_text("Denied “Delete report.txt”")
+    expect(reviewer.locator("#detail-title")).to_have_text(re.compile("notes.md"))
+    assert reviewer.evaluate(
+        "document.activeElement.matches('.row-link[aria-current]')"
+    )
+    assert reviewer.locator("[aria-current=true].row-link").count() == 1
+
+    # High risk asks once more, and the harmless button has the focus.
+    reviewer.keyboard.press("a")
+    dialog = reviewer.locator("dialog[open]")
+    expect(dialog).to_contain_text("Delete notes.md?")
+    assert reviewer.evaluate("document.activeElement.textContent.trim()") == "Go back"
+    reviewer.keyboard.press("Escape")
+    expect(dialog).to_have_count(0)
+    reviewer.keyboard.press("a")
+    reviewer.keyboard.press("Tab")
+    reviewer.keyboard.press("Enter")
+    expect(reviewer.locator("#detail-title")).to_have_text("Nothing is waiting for you")
+    expect(reviewer.locator(".row-i.is-done").first).to_be_visible()
+
+
+def test_shortcuts_can_be_switched_off(member, reviewer):
+    ask(member, "Please delete report.txt")
+    reviewer.goto("/inbox/")
+    reviewer.keyboard.press("?")
+    reviewer.locator("#use-keys").uncheck()
+    reviewer.keyboard.press("Escape")
+    reviewer.keyboard.press("j")
+    assert not reviewer.evaluate("document.activeElement.matches('.row-link')")
+
+
+def test_the_slower_one_is_told_and_keeps_the_note(member, reviewer, sign_in):
+    ask(member, "Please delete report.txt")
+    admin = sign_in("admin")
+    for page in (reviewer, admin):
+        page.goto("/inbox/")
+        rows(page, "report.txt").click()
+        expect(page.locator("#decide")).to_be_visible()
+    # So that the page of the slower one is still the old one.
+    admin.click("[data-pause]")
+    admin.fill("#decide [data-note]", "Asked on the phone")
+    reviewer.fill("#decide [data-note]", "The audit needs it")
+    reviewer.click("#decide button[value=deny]")
+    expect(reviewer.locator("#toast")).to_contain_text("Denied")
+
+    admin.click("#decide button[value=approve]")
+    admin.click("dialog[open] [name=confirmed]")
+    alert = admin.get_by_role("alert")
+    expect(alert).to_contain_text("Your approval was not sent.")
+    expect(alert).to_contain_text("ops-reviewer denied this")
+    expect(alert).to_contain_text("The audit needs it")
+    assert admin.evaluate(FOCUS) == "conflict"
+    expect(admin.locator("#kept-text")).to_have_text("Asked on the phone")
+    assert_accessible(admin)
+
+
+def test_a_note_being_typed_outlives_the_decision_of_another(member, reviewer, sign_in):
+    ask(member, "Please delete report.txt")
+    admin = sign_in("admin")
+    for page in (reviewer, admin):
+        page.goto("/inbox/")
+        rows(page, "report.txt").click()
+        expect(page.locator("#decide")).to_be_visible()
+    admin.fill("#decide [data-note]", "Half a thought")
+    reviewer.fill("#decide [data-note]", "no")
+    reviewer.click("#decide button[value=deny]")
+    expect(admin.locator("#detail")).to_contain_text("ops-reviewer denied this.")
+    expect(admin.locator("#kept-text")).to_have_text("Half a thought")
+    expect(admin.locator("#decide")).to_have_count(0)
+
+
+def test_arguments_are_edited_and_the_tool_runs_with_them(member, reviewer):
+    ask(member, "Please delete report.txt")
+    reviewer.goto("/inbox/")
+    rows(reviewer, "report.txt").click()
+    reviewer.fill("#decide [data-note]", "The other one")
+    leave_field(reviewer)
+    reviewer.keyboard.press("e")
+    field = reviewer.locator("[name=argument-filename]")
+    expect(field).to_be_focused()
+    field.fill("notes.md")
+    assert reviewer.input_value("#decide [data-note]") == "The other one"
+    reviewer.click("#decide button[value=approve]")
+    reviewer.click("dialog[open] [name=confirmed]")
+    expect(reviewer.locator("#toast")).to_contain_text("Approved")
+    expect(member.locator("#transcript")).to_contain_text("notes.md")
+    reviewer.go_back()
+    expect(reviewer.locator(".diff ins")).to_contain_text("notes.md")
+
+
+def test_a_watcher_reads_and_is_told_who_decides(member, reviewer, sign_in):
+    ask(member, "Please delete report.txt")
+    watcher = sign_in("watcher")
+    watcher.goto("/inbox/")
+    rows(watcher, "report.txt").click()
+    expect(watcher.locator("#decide")).to_have_text(
+        re.compile("You can read this. Ops reviewers can decide.")
+    )
+
+
+def test_all_of_it_without_javascript(member, reviewer, sign_in):
+    ask(member, "Please delete report.txt")
+    plain = sign_in("admin", java_script_enabled=False)
+    plain.goto("/inbox/")
+    rows(plain, "report.txt").click()
+    plain.click("#decide button[value=deny]")
+    expect(plain.locator(".form-error")).to_contain_text("Say why.")
+    plain.click("#decide button[value=approve]")
+    plain.click("dialog [name=confirmed]")
+    expect(plain.locator(".toast-x")).to_contain_text("Approved “Delete report.txt”")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("size", [None, PHONE, REFLOW], ids=["desk", "phone", "narrow"])
+def test_every_page_is_accessible_and_fits(member, reviewer, sign_in, scheme, size):
+    ask(member, "Please delete report.txt")
+    options = {"color_scheme": scheme} | ({"viewport": size} if size else {})
+    admin = sign_in("admin", **options)
+    admin.goto("/inbox/")
+    request = admin.locator(".row-i:not(.is-done) .row-link").first.get_attribute(
+        "href"
+    )
+    assert request is not None
+    admin.goto("/runs/")
+    run = admin.locator(".line-x a.whole").first.get_attribute("href")
+    pages = {
+        "inbox": "/inbox/",
+        "request": request,
+        "edit": f"{request}?edit=1",
+        "empty": "/inbox/?q=nothing-like-this",
+        "runs": "/runs/",
+        "run": run,
+        "cancel": f"{run}cancel/",
+        "audit": "/audit/?verify=1",
+        "entry": "/audit/1/",
+    }
+    for name, address in pages.items():
+        admin.goto(address)
+        expect(admin.locator("main")).to_be_visible()
+        assert_accessible(admin)
+        width = admin.evaluate("document.documentElement.scrollWidth")
+        assert width <= admin.viewport_size["width"], name
+        OUT.mkdir(exist_ok=True)
+        shape = f"{admin.viewport_size['width']}-{scheme}"
+        admin.screenshot(path=OUT / f"desk-{name}-{shape}.png")
+
+
+def test_a_phone_has_the_list_and_the_request_as_pages(member, reviewer, sign_in):
+    ask(member, "Please delete report.txt")
+    phone = sign_in("ops-reviewer", viewport=PHONE, has_touch=True)
+    phone.goto("/inbox/")
+    expect(phone.locator("#detail")).to_be_hidden()
+    rows(phone, "report.txt").click()
+    phone.wait_for_url(re.compile("/inbox/[0-9a-f-]{36}/"))
+    expect(phone.locator("#list")).to_be_hidden()
+    expect(phone.locator("#place")).to_contain_text("1 of 1")
+    phone.fill("#decide [data-note]", "no")
+    phone.click("#decide button[value=deny]")
+    expect(phone.locator("#detail-title")).to_have_text("Nothing is waiting for you")
+
+
+def test_the_connection_and_the_session_are_told(reviewer, complaints):
+    reviewer.goto("/inbox/")
+    word = reviewer.locator("[data-conn]:visible")
+    expect(word).to_contain_text("Live")
+    reviewer.context.clear_cookies()
+    reviewer.fill("#q", "x")
+    expect(word).to_contain_text("Signed out", timeout=30_000)
+    complaints.clear()
