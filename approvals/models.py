@@ -213,6 +213,8 @@ class Interrupt(models.Model):
     )
     turn = models.PositiveIntegerField()
     call_id = models.CharField(max_length=SHORT)
+    #: The attempt whose pause named this call last, so which pause it belongs to.
+    attempt = models.PositiveIntegerField(default=0, editable=False)
     framework_ref = models.CharField(max_length=SHORT, blank=True)
     kind = models.CharField(max_length=10, choices=InterruptKind)
     reason = models.CharField(max_length=SHORT)

@@ -18,8 +18,12 @@ from approvals.states import (
 
 
 def standing_decisions(run: Run) -> list[Decision]:
-    """The run's decisions that stand, each with its request, in the order asked."""
-    decisions = run_decisions(run).order_by(
+    """The decisions that stand on the run's last pause, each with its request.
+
+    Those of earlier pauses are in the agent's own state already.
+    """
+    last_pause = run_decisions(run).filter(interrupt__attempt=run.saved_attempt)
+    decisions = last_pause.order_by(
         "interrupt__turn", "interrupt__created", "interrupt_id"
     )
     return [of_run(run, decision) for decision in decisions]

@@ -57,7 +57,7 @@ def open_interrupts(
             known = run.interrupts.filter(
                 turn=draft.call.turn, call_id=draft.call.call_id
             )
-            if not known.exists():
+            if not known.update(attempt=attempt):
                 # A microsecond apart, so that lists keep the order of the calls.
                 asked_at = work.now + timedelta(microseconds=place)
                 _open(work, run, draft, book, asked_at)
@@ -96,6 +96,7 @@ def _open(
         run=run,
         turn=call.turn,
         call_id=call.call_id,
+        attempt=run.attempt,
         framework_ref=call.framework_ref,
         kind=draft.kind,
         reason=draft.reason,

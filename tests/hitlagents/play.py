@@ -46,6 +46,8 @@ class Play:
     #: Called before each model turn, with its number.
     model: Callable[[int], None] = lambda turn: None
     heard: list[str] = field(default_factory=list)
+    #: The call ids that each resume brought answers for.
+    answered: list[list[str]] = field(default_factory=list)
 
     async def start(self, start: Start, host: Host) -> Outcome:
         self.heard.append(start.message)
@@ -54,6 +56,7 @@ class Play:
         return await self._go_on(state, host)
 
     async def resume(self, resume: Resume, host: Host) -> Outcome:
+        self.answered.append([answer.call.call_id for answer in resume.answers])
         state = json.loads(json.dumps(resume.state))
         for stored in state.pop("open"):
             await self._run(ToolCall.model_validate(stored), state, host)

@@ -102,7 +102,7 @@ def test_m3_a_denial_goes_on_without_the_body(play, say, rita):
 
 
 def test_k70_a_second_pause_of_a_run_is_a_request_of_its_own(play, say, rita):
-    play([DELETE], [DELETE])
+    adapter = play([DELETE], [DELETE])
     run = advance(say())
     decide(run, rita)
     run = advance(run)
@@ -110,6 +110,8 @@ def test_k70_a_second_pause_of_a_run_is_a_request_of_its_own(play, say, rita):
     assert run.interrupts.open().count() == 1
     decide(run, rita)
     assert advance(run).status == RunStatus.FINISHED
+    # Each resume brings the answers of its own pause.
+    assert adapter.answered == [["call-1-1"], ["call-2-1"]]
     assert ToolExecution.objects.filter(status="done").count() == 2
 
 
