@@ -1,9 +1,8 @@
 """Microsoft Agent Framework (agent-framework-core 1.23) behind the adapter contract.
 
 The native API, not the framework's AG-UI adapter, which loses mixed answers. This module
-holds what does not need the framework: how an agent is described, what its state looks
-like and how failures are worded. ``agent_framework_run`` drives the framework and is
-imported when a run starts.
+holds what does not need the framework: how an agent is described and what its state looks
+like. ``agent_framework_run`` drives the framework and is imported when a run starts.
 """
 
 from __future__ import annotations
@@ -28,6 +27,7 @@ from hitlagents.adapters.base import (
     Start,
     State,
 )
+from hitlagents.adapters.failures import damaged
 
 if TYPE_CHECKING:
     from agent_framework import FunctionTool
@@ -212,65 +212,7 @@ class Snapshot:
             raise damaged() from error
 
 
-def damaged() -> CheckpointError:
-    return CheckpointError("The stored state of this run is damaged.")
-
-
 def _natural(value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise ValueError(value)
     return value
-
-
-# How a failure of the model or the framework is told to people.
-
-_BUSY = frozenset({408, 409, 425, 429})
-_LOST = frozenset({"APIConnectionError", "APITimeoutError", "TransportError"})
-
-
-def explained(error: BaseException, model: str) -> AgentRunError:
-    """Word a failure for people, with nothing in it that the provider or a tool said.
-
-    Such texts quote requests, addresses and sometimes keys. Retryable unless the same
-    request would be refused again; a wrong key or address can be put right.
-    """
-    for cause in _causes(error):
-        if isinstance(cause, AgentRunError):
-            return cause
-        status = getattr(cause, "status_code", None)
-        if isinstance(status, int):
-            return _by_status(status, model)
-        names = {kind.__name__ for kind in type(cause).__mro__}
-        if isinstance(cause, OSError | TimeoutError) or names & _LOST:
-            return AgentRunError(
-                f"The model ({model}) could not be reached.", retryable=True
-            )
-    last = type(_causes(error)[-1]).__name__
-    return AgentRunError(
-        f"The agent or its model ({model}) failed: {last}.", retryable=True
-    )
-
-
-def _by_status(status: int, model: str) -> AgentRunError:
-    retryable = True
-    if status in _BUSY or status >= 500:
-        told = "is not available now"
-    elif status in {401, 403}:
-        told = "does not accept our key"
-    elif status == 404:
-        told = "does not exist at that address"
-    else:
-        told, retryable = "refused the request", False
-    return AgentRunError(
-        f"The model ({model}) {told} (HTTP {status}).", retryable=retryable
-    )
-
-
-def _causes(error: BaseException) -> list[BaseException]:
-    """The error and what it was raised from, outermost first."""
-    found: list[BaseException] = []
-    current: BaseException | None = error
-    while current is not None and current not in found:
-        found.append(current)
-        current = current.__cause__
-    return found

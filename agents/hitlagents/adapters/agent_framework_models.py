@@ -3,44 +3,33 @@ environment. The framework is imported when a model is first connected to."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 from hitlagents.adapters.agent_framework import ChatModel
+from hitlagents.adapters.model_choice import (
+    RETRIES,
+    TIMEOUT,
+    WORD_PAUSE,
+    RealModel,
+    real_model,
+)
 from hitlagents.demo import scripted as demo
 
 if TYPE_CHECKING:
     from hitlagents.demo.scripted import Item, Reply
 
-OPENAI = "https://api.openai.com/v1"
-#: Seconds per word of the scripted model, so that people see it stream.
-WORD_PAUSE = 0.01
-TIMEOUT = 120.0
-RETRIES = 2
-
 
 def from_environment(environ: Mapping[str, str] | None = None) -> ChatModel:
-    """A real model when ``SAYSO_MODEL`` names one, else the scripted one.
+    """The model the environment names (see ``model_choice``), else the scripted one.
 
-    ``OPENAI_BASE_URL`` (any OpenAI-compatible address) and ``OPENAI_API_KEY`` say where
-    and how; alone they change nothing, since many machines have a key lying around.
-    Raises ValueError when a model is named but neither of the two is there.
+    Raises ValueError when the environment names one but not where it is.
     """
-    env = os.environ if environ is None else environ
-    name = env.get("SAYSO_MODEL", "").strip()
-    base_url = env.get("OPENAI_BASE_URL", "").strip()
-    key = env.get("OPENAI_API_KEY", "").strip()
-    if not name:
+    real = real_model(environ)
+    if real is None:
         return scripted(demo.reply, pause=WORD_PAUSE)
-    if not base_url and not key:
-        raise ValueError(
-            "SAYSO_MODEL names a model, but neither OPENAI_BASE_URL nor OPENAI_API_KEY "
-            "is set."
-        )
-    return openai_compatible(name, base_url=base_url or OPENAI, key=key)
+    return openai_compatible(real.name, base_url=real.base_url, key=real.key)
 
 
 def scripted(
@@ -74,11 +63,5 @@ def openai_compatible(
         ) as client:
             yield OpenAIChatCompletionClient(name, async_client=client)
 
-    return ChatModel(label=f"{name} at {_host(base_url)}", connect=connect)
-
-
-def _host(base_url: str) -> str:
-    """Host and port only: an address may hold a user name and a password."""
-    parts = urlsplit(base_url)
-    host = parts.hostname or "?"
-    return f"{host}:{parts.port}" if parts.port else host
+    real = RealModel(name=name, base_url=base_url, key=key)
+    return ChatModel(label=real.label, connect=connect)

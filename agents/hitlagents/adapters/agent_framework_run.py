@@ -48,8 +48,6 @@ from hitlagents.adapters.agent_framework import (
     OpenCall,
     Snapshot,
     closed_schema,
-    damaged,
-    explained,
 )
 from hitlagents.adapters.base import (
     AgentRunError,
@@ -66,6 +64,7 @@ from hitlagents.adapters.base import (
     ToolCallProposed,
     ToolCallResult,
 )
+from hitlagents.adapters.failures import cut_off, damaged, explained
 from hitlagents.toolcall import TOOL_CONTEXT, ToolContext, on_tool_thread
 
 disable_instrumentation()
@@ -329,10 +328,7 @@ class Advance:
         ]
         if calls and response.finish_reason is None:
             # The framework takes a stream that merely ends for a whole answer.
-            raise AgentRunError(
-                f"The answer of the model ({self.adapter.model_label}) was cut off.",
-                retryable=True,
-            )
+            raise cut_off(self.adapter.model_label)
         for content in calls:
             await self._propose(content)
 

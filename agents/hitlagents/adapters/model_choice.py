@@ -1,0 +1,56 @@
+"""Which model the environment asks for, whatever the framework that talks to it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+OPENAI = "https://api.openai.com/v1"
+#: Seconds per word of the scripted model, so that people see it stream.
+WORD_PAUSE = 0.01
+#: Seconds a request may take, and how often a passing failure is ridden out.
+TIMEOUT = 120.0
+RETRIES = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class RealModel:
+    """A model behind an OpenAI-compatible address. ``key`` may be empty."""
+
+    name: str
+    base_url: str
+    key: str
+
+    @property
+    def label(self) -> str:
+        return f"{self.name} at {host_of(self.base_url)}"
+
+
+def real_model(environ: Mapping[str, str] | None = None) -> RealModel | None:
+    """The model that ``SAYSO_MODEL`` names, or None for the scripted one.
+
+    ``OPENAI_BASE_URL`` (any OpenAI-compatible address) and ``OPENAI_API_KEY`` say where
+    and how; alone they change nothing, since many machines have a key lying around.
+    Raises ValueError when a model is named but neither of the two is there.
+    """
+    env = os.environ if environ is None else environ
+    name = env.get("SAYSO_MODEL", "").strip()
+    base_url = env.get("OPENAI_BASE_URL", "").strip()
+    key = env.get("OPENAI_API_KEY", "").strip()
+    if not name:
+        return None
+    if not base_url and not key:
+        raise ValueError(
+            "SAYSO_MODEL names a model, but neither OPENAI_BASE_URL nor OPENAI_API_KEY "
+            "is set."
+        )
+    return RealModel(name=name, base_url=base_url or OPENAI, key=key)
+
+
+def host_of(base_url: str) -> str:
+    """Host and port only: an address may hold a user name and a password."""
+    parts = urlsplit(base_url)
+    host = parts.hostname or "?"
+    return f"{host}:{parts.port}" if parts.port else host
