@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 LABEL = "Scripted model, no network"
 
@@ -48,6 +49,34 @@ class Reply:
     calls: Sequence[Call] = ()
 
 
+@dataclass(frozen=True)
+class Wish:
+    """A call somebody asked for; ``arguments`` is JSON text."""
+
+    tool: str
+    arguments: str = "{}"
+
+
+class Part(Protocol):
+    """What one demo agent understands, and how it speaks."""
+
+    @property
+    def greeting(self) -> str: ...
+
+    def steps(self, text: str, before: Sequence[Item]) -> Sequence[Sequence[Wish]]:
+        """The steps a message asks for, each a turn of its own; ``before`` is what was
+        said and done earlier."""
+
+    def talk(self, text: str) -> str:
+        """An answer to a message that asks for nothing it can do."""
+
+    def in_words(self, tool: str, arguments: Mapping[str, Any]) -> str:
+        """A call as "delete report.txt". The arguments may be anything."""
+
+    def explains_itself(self, tool: str, result: str) -> bool:
+        """Whether a result can be said as it is."""
+
+
 #: How the desk begins what it tells a model about a call that did not run.
 NOT_EXECUTED = "Not executed: "
 DENIED = "a reviewer denied this call."
@@ -55,14 +84,8 @@ DENIED = "a reviewer denied this call."
 MAX_CALLS = 20
 MAX_SHOWN = 4000
 
-HELP = (
-    "I look after the files of this workspace. Try “list the files”, “read notes.md” or "
-    "“delete report.txt and notes.md”. Put names with blanks in quotes."
-)
-GREETING = f"Hello. {HELP}"
 
-
-def reply(history: Sequence[Item]) -> Reply:
+def speak(history: Sequence[Item], part: Part) -> Reply:
     """What the model says next.
 
     A message may hold several steps ("… then …"). Each is one turn of parallel calls;
@@ -77,47 +100,178 @@ def reply(history: Sequence[Item]) -> Reply:
         default=None,
     )
     if start is None:
-        return Reply(GREETING)
+        return Reply(part.greeting)
     request = history[start]
     assert isinstance(request, Said)
     since = history[start + 1 :]
-    steps = _steps(request.text)
+    steps = part.steps(request.text, history[:start])
     done = _finished_turns(since)
     if done == 0 and not steps:
-        return Reply(_talk(request.text))
-    told = _account(since)
+        return Reply(part.talk(request.text))
+    told = _account(since, part)
     if done < len(steps):
-        return _next_step(steps[done], told, len(history))
+        return _next_step(steps[done], told, len(history), part)
     return Reply(told)
 
 
-# Understanding a message
+def _next_step(wishes: Sequence[Wish], told: str, position: int, part: Part) -> Reply:
+    taken = wishes[:MAX_CALLS]
+    words = [part.in_words(wish.tool, _loaded(wish.arguments)) for wish in taken]
+    plan = f"I am going to {joined(words)}."
+    if len(wishes) > MAX_CALLS:
+        plan += f" That is the first {MAX_CALLS} of {len(wishes)}; ask again for more."
+    calls = [
+        Call(f"call-{position}-{number}", wish.tool, wish.arguments)
+        for number, wish in enumerate(taken, start=1)
+    ]
+    return Reply(f"{told}\n\n{plan}" if told else plan, calls)
 
 
-@dataclass(frozen=True)
-class _Wish:
-    tool: str
-    name: str = ""
+# Telling what happened
 
 
-# Every pattern is linear on long input: runs of blanks are gone before they are used.
+def _finished_turns(since: Sequence[Item]) -> int:
+    """How often calls were made: each run of results closes one turn."""
+    turns = 0
+    before: Item | None = None
+    for item in since:
+        if isinstance(item, Result) and not isinstance(before, Result):
+            turns += 1
+        before = item
+    return turns
+
+
+def _account(since: Sequence[Item], part: Part) -> str:
+    """What the last calls gave, truthfully: the results say so, not the plan."""
+    calls: dict[str, Call] = {}
+    lines: list[str] = []
+    for item in since:
+        if isinstance(item, Result):
+            lines.append(_outcome(calls.get(item.call_id), item.text, part))
+            continue
+        lines = []  # what came before was told before the next step
+        if isinstance(item, Call):
+            calls[item.call_id] = item
+    return "\n\n".join(lines)
+
+
+def _outcome(call: Call | None, text: str, part: Part) -> str:
+    """One result as a sentence. A reviewer may have changed the arguments, so what was
+    done is quoted from the result, never from the call."""
+    if call is None:
+        return cut(text)
+    wanted = part.in_words(call.tool, _loaded(call.arguments))
+    if text.startswith(NOT_EXECUTED):
+        return f"I did not {wanted}, because {_reason(text)}"
+    if text.startswith("Error"):
+        return f"I could not {wanted}. {cut(text)}"
+    if part.explains_itself(call.tool, text):
+        return cut(text)
+    return f"When I wanted to {wanted}, I was told: {cut(text)}"
+
+
+def _loaded(arguments: str) -> Mapping[str, Any]:
+    try:
+        loaded = json.loads(arguments)
+    except ValueError:
+        loaded = {}
+    return loaded if isinstance(loaded, dict) else {}
+
+
+def _reason(text: str) -> str:
+    """The desk's sentence as a clause of ours; a note is quoted word for word."""
+    reason = text.removeprefix(NOT_EXECUTED).strip()
+    note = reason.removeprefix(DENIED).strip()
+    if reason.startswith(DENIED) and note:
+        return f"the reviewer said “{cut(note)}”."
+    return cut(reason)
+
+
+def cut(text: str) -> str:
+    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}…"
+
+
+def short(name: str) -> str:
+    return name if len(name) <= 80 else f"{name[:77]}…"
+
+
+def joined(parts: Sequence[str]) -> str:
+    if len(parts) < 2:
+        return "".join(parts)
+    return f"{', '.join(parts[:-1])} and {parts[-1]}"
+
+
+# Taking a message apart. Every pattern is linear on long input: runs of blanks are gone
+# before they are used.
+
 _QUOTED = re.compile(
     r"“([^“”]{1,300})”|\"([^\"]{1,300})\"|`([^`]{1,300})`"
     r"|(?<!\w)'([^']{1,300})'(?!\w)"
 )
+_NEGATED = re.compile(
+    r"(?:\bnot|n['\u2019]t|\bnever|\bwithout) (?:\w+ )?$", re.IGNORECASE
+)
+_STEP = re.compile(r"(?:[ ,;]|, )(?:and )?(?:then|after that) ", re.IGNORECASE)
+SEPARATOR = re.compile(r"[,;]| (?:and|&|plus)(?= )", re.IGNORECASE)
+#: Stands for the quoted text of that number.
+MARK = re.compile("\ue000([0-9]+)\ue000")
+
+
+def without_quotes(text: str) -> tuple[str, list[str]]:
+    """The text on one line with a numbered mark for each quoted name, and the names."""
+    quoted: list[str] = []
+    outside: list[str] = []
+    end = 0
+    for match in _QUOTED.finditer(text):
+        outside.append(text[end : match.start()].replace("\ue000", ""))
+        outside.append(f" \ue000{len(quoted)}\ue000 ")
+        quoted.append(next(group for group in match.groups() if group is not None))
+        end = match.end()
+    outside.append(text[end:].replace("\ue000", ""))
+    return " ".join("".join(outside).replace("\n", " , ").split()), quoted
+
+
+def step_texts(text: str, verb: re.Pattern[str]) -> list[str]:
+    """A message cut at "then"; what has no verb belongs to the step before it."""
+    parts: list[list[str]] = []
+    for part in _STEP.split(text):
+        if parts and not verb.search(part):
+            parts[-1].append(part)  # "delete a, then b"
+        else:
+            parts.append([part])
+    return [", ".join(part) for part in parts]
+
+
+def orders(text: str, verb: re.Pattern[str]) -> Iterator[tuple[re.Match[str], str]]:
+    """Each verb of a step that is not negated, with what follows it."""
+    verbs = list(verb.finditer(text))
+    ends = [*(match.start() for match in verbs[1:]), len(text)]
+    for match, end in zip(verbs, ends, strict=False):
+        if not _NEGATED.search(text[max(0, match.start() - 40) : match.start()]):
+            yield match, text[match.end() : end]
+
+
+# The files of file-ops
+
+HELP = (
+    "I look after the files of this workspace. Try “list the files”, “read notes.md” or "
+    "“delete report.txt and notes.md”. Put names with blanks in quotes."
+)
+GREETING = f"Hello. {HELP}"
+
+
+def reply(history: Sequence[Item]) -> Reply:
+    """What file-ops says next."""
+    return speak(history, Files())
+
+
 _VERB = re.compile(
     r"(?<!\S)(?P<delete>delete|remove|erase)(?=[ ,]|$)"
     r"|(?<!\S)(?P<read>read|show|open|print|display|cat|what(?:['\u2019]s| is) in)(?=[ ,]|$)"
     r"|(?<!\S)(?P<list>list|ls|(?:what|which) files)(?=[,.!?]?(?: |$))",
     re.IGNORECASE,
 )
-_NEGATED = re.compile(
-    r"(?:\bnot|n['\u2019]t|\bnever|\bwithout) (?:\w+ )?$", re.IGNORECASE
-)
-_STEP = re.compile(r"(?:[ ,;]|, )(?:and )?(?:then|after that) ", re.IGNORECASE)
-_SEPARATOR = re.compile(r"[,;]| (?:and|&|plus)(?= )", re.IGNORECASE)
 _PLACE = re.compile(r" (?:the )?(?:files|folder|workspace)\b", re.IGNORECASE)
-_MARK = re.compile("\ue000([0-9]+)\ue000")
 # fmt: off
 _NOT_NAMES = frozenset({
     "all", "any", "anything", "both", "everything", "file", "files", "folder", "it",
@@ -133,62 +287,30 @@ _FILLERS = _NOT_NAMES | frozenset({
 # fmt: on
 
 
-def _steps(text: str) -> list[list[_Wish]]:
-    """The steps of a message that ask for anything, each a turn of its own."""
-    plain, quoted = _without_quotes(text)
-    parts: list[list[str]] = []
-    for part in _STEP.split(plain):
-        if parts and not _VERB.search(part):
-            parts[-1].append(part)  # "delete a, then b"
-        else:
-            parts.append([part])
-    steps = [_wishes(", ".join(part), quoted) for part in parts]
-    return [step for step in steps if step]
-
-
-def _without_quotes(text: str) -> tuple[str, list[str]]:
-    """The text on one line with a numbered mark for each quoted name, and the names."""
-    quoted: list[str] = []
-    outside: list[str] = []
-    end = 0
-    for match in _QUOTED.finditer(text):
-        outside.append(text[end : match.start()].replace("\ue000", ""))
-        outside.append(f" \ue000{len(quoted)}\ue000 ")
-        quoted.append(next(group for group in match.groups() if group is not None))
-        end = match.end()
-    outside.append(text[end:].replace("\ue000", ""))
-    return " ".join("".join(outside).replace("\n", " , ").split()), quoted
-
-
-def _wishes(text: str, quoted: Sequence[str]) -> list[_Wish]:
+def _wishes(text: str, quoted: Sequence[str]) -> list[Wish]:
     """What one step asks for, in its order and without repeats."""
-    verbs = list(_VERB.finditer(text))
-    ends = [*(verb.start() for verb in verbs[1:]), len(text)]
-    wishes: dict[_Wish, None] = {}
-    for verb, end in zip(verbs, ends, strict=False):
-        if _NEGATED.search(text[max(0, verb.start() - 40) : verb.start()]):
-            continue
-        for wish in _wishes_of(verb, text[verb.end() : end], quoted):
+    wishes: dict[Wish, None] = {}
+    for verb, rest in orders(text, _VERB):
+        for wish in _wishes_of(verb, rest, quoted):
             wishes[wish] = None
     return list(wishes)
 
 
-def _wishes_of(
-    verb: re.Match[str], rest: str, quoted: Sequence[str]
-) -> Iterator[_Wish]:
+def _wishes_of(verb: re.Match[str], rest: str, quoted: Sequence[str]) -> Iterator[Wish]:
     if verb.lastgroup == "list":
-        yield _Wish("list_files")
+        yield Wish("list_files")
         return
-    names = [name for part in _SEPARATOR.split(rest) if (name := _name(part, quoted))]
+    names = [name for part in SEPARATOR.split(rest) if (name := _name(part, quoted))]
     for name in names:
-        yield _Wish(f"{verb.lastgroup}_file", name)
+        arguments = json.dumps({"filename": name}, ensure_ascii=False)
+        yield Wish(f"{verb.lastgroup}_file", arguments)
     if not names and verb.lastgroup == "read" and _PLACE.search(rest):
-        yield _Wish("list_files")
+        yield Wish("list_files")
 
 
 def _name(part: str, quoted: Sequence[str]) -> str:
     """The one name in ``part``, or nothing when there is none or one cannot be sure."""
-    if mark := _MARK.search(part):
+    if mark := MARK.search(part):
         return quoted[int(mark[1])]
     words = [word.lstrip("(").rstrip(".,;:!?)") or word for word in part.split()]
     left = [word for word in words if word.lower() not in _FILLERS]
@@ -218,112 +340,32 @@ def _talk(text: str) -> str:
     return f"I did not understand that. {HELP}"
 
 
-# Acting
-
-
-def _next_step(wishes: Sequence[_Wish], told: str, position: int) -> Reply:
-    taken = wishes[:MAX_CALLS]
-    plan = f"I am going to {_joined([_in_words(wish) for wish in taken])}."
-    if len(wishes) > MAX_CALLS:
-        plan += f" That is the first {MAX_CALLS} of {len(wishes)}; ask again for more."
-    calls = [
-        Call(f"call-{position}-{number}", wish.tool, _arguments(wish))
-        for number, wish in enumerate(taken, start=1)
-    ]
-    return Reply(f"{told}\n\n{plan}" if told else plan, calls)
-
-
-def _arguments(wish: _Wish) -> str:
-    if wish.tool == "list_files":
-        return "{}"
-    return json.dumps({"filename": wish.name}, ensure_ascii=False)
-
-
-def _in_words(wish: _Wish) -> str:
-    if wish.tool == "list_files":
-        return "list the files"
-    verb = "delete" if wish.tool == "delete_file" else "read"
-    return f"{verb} {_short(wish.name)}"
-
-
-def _short(name: str) -> str:
-    return name if len(name) <= 80 else f"{name[:77]}…"
-
-
-def _joined(parts: Sequence[str]) -> str:
-    if len(parts) < 2:
-        return "".join(parts)
-    return f"{', '.join(parts[:-1])} and {parts[-1]}"
-
-
-# Telling what happened
-
-
-def _finished_turns(since: Sequence[Item]) -> int:
-    """How often calls were made: each run of results closes one turn."""
-    turns = 0
-    before: Item | None = None
-    for item in since:
-        if isinstance(item, Result) and not isinstance(before, Result):
-            turns += 1
-        before = item
-    return turns
-
-
-def _account(since: Sequence[Item]) -> str:
-    """What the last calls gave, truthfully: the results say so, not the plan."""
-    calls: dict[str, Call] = {}
-    lines: list[str] = []
-    for item in since:
-        if isinstance(item, Result):
-            lines.append(_outcome(calls.get(item.call_id), item.text))
-            continue
-        lines = []  # what came before was told before the next step
-        if isinstance(item, Call):
-            calls[item.call_id] = item
-    return "\n\n".join(lines)
-
-
-def _outcome(call: Call | None, text: str) -> str:
-    """One result as a sentence. A reviewer may have changed the arguments, so what was
-    done is quoted from the result, never from the call."""
-    wish = _wish_of(call)
-    if text.startswith(NOT_EXECUTED):
-        return f"I did not {_in_words(wish)}, because {_reason(text)}"
-    if text.startswith("Error"):
-        return f"I could not {_in_words(wish)}. {_cut(text)}"
-    if text.startswith(_SELF_EXPLAINING.get(wish.tool, "\0")):
-        return _cut(text)
-    return f"When I wanted to {_in_words(wish)}, I was told: {_cut(text)}"
-
-
 #: How the tools' own successes begin.
-_SELF_EXPLAINING = {
+_SUCCESSES = {
     "list_files": "The workspace",
     "read_file": "Contents of ",
     "delete_file": "Deleted ",
 }
 
 
-def _wish_of(call: Call | None) -> _Wish:
-    if call is None:
-        return _Wish("run", "that")
-    try:
-        arguments = json.loads(call.arguments)
-    except ValueError:
-        arguments = {}
-    name = arguments.get("filename", "") if isinstance(arguments, dict) else ""
-    return _Wish(call.tool, str(name))
+class Files:
+    """The part of file-ops."""
 
+    greeting = GREETING
 
-def _reason(text: str) -> str:
-    """The desk's sentence as a clause of ours; a note is quoted word for word."""
-    reason = text.removeprefix(NOT_EXECUTED).strip()
-    note = reason.removeprefix(DENIED).strip()
-    if reason.startswith(DENIED) and note:
-        return f"the reviewer said “{_cut(note)}”."
-    return _cut(reason)
+    def steps(self, text: str, before: Sequence[Item]) -> list[list[Wish]]:
+        plain, quoted = without_quotes(text)
+        steps = [_wishes(step, quoted) for step in step_texts(plain, _VERB)]
+        return [step for step in steps if step]
 
+    def talk(self, text: str) -> str:
+        return _talk(text)
 
-def _cut(text: str) -> str:
-    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}…"
+    def in_words(self, tool: str, arguments: Mapping[str, Any]) -> str:
+        if tool == "list_files":
+            return "list the files"
+        verb = "delete" if tool == "delete_file" else "read"
+        return f"{verb} {short(str(arguments.get('filename', '')))}"
+
+    def explains_itself(self, tool: str, result: str) -> bool:
+        return result.startswith(_SUCCESSES.get(tool, "\0"))
