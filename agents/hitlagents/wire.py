@@ -103,6 +103,10 @@ def interrupt_shape(interrupt: Interrupt) -> dict[str, Any]:
             }
         },
     }
+    if interrupt.reason == "tool_approval":
+        # Where pages for the OpenAI Agents SDK look.
+        shape["metadata"]["tool_name"] = interrupt.tool
+        shape["metadata"]["tool_input"] = services.redacted(interrupt)
     if interrupt.expires_at is not None:
         shape["expiresAt"] = interrupt.expires_at.isoformat()
     return shape

@@ -1,0 +1,249 @@
+"""OpenAI Agents SDK (openai-agents 0.24) behind the adapter contract.
+
+This module holds what does not need the SDK: how an agent is described and what its
+state looks like. ``openai_agents_run`` drives the SDK and ``openai_agents_tools`` puts
+its tools behind the guard; both import it, and are imported when an agent is built.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from importlib import metadata
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from approvals.schemas import ToolSpec
+from approvals.states import Verdict
+from hitlagents.adapters.base import (
+    AgentRunError,
+    CheckpointError,
+    Gating,
+    Host,
+    Outcome,
+    Resume,
+    Start,
+    State,
+)
+from hitlagents.adapters.failures import damaged
+
+if TYPE_CHECKING:
+    from agents import Agent
+
+FRAMEWORK = "OpenAI Agents SDK"
+METADATA_KEY = "openai_agents"
+DISTRIBUTION = "openai-agents"
+SCHEMA = 1
+
+# Read once, when the SDK is first imported: it sends traces of every run, with what the
+# tools were given and gave, to its vendor unless told otherwise.
+os.environ.setdefault("OPENAI_AGENTS_DISABLE_TRACING", "true")
+
+APPROVED: Mapping[str, Any] = {
+    "type": "boolean",
+    "description": "Whether the tool call may run.",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class SdkModel:
+    """A model the SDK can talk to.
+
+    ``connect`` opens an SDK ``Model`` for one advance of one run and closes it
+    afterwards: HTTP connections belong to one event loop, and an adapter may be used
+    from several.
+    """
+
+    label: str
+    connect: Callable[[], AbstractAsyncContextManager[Any]]
+    #: The SDK's ModelSettings, sent with every request.
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+class OpenAIAgentsAdapter:
+    """One agent of the SDK, with the agents it hands off to or uses as tools.
+
+    ``make`` gives the starting agent. It is called once and must make new ``Agent``
+    objects, since theirs are the tools that are put behind the guard; the tools
+    themselves may be shared and stay as they are. ``cards`` say what the SDK has no
+    place for (risk, title, consequence…), by tool name. ``answers`` says what a reviewer
+    may give a tool beside approving, as JSON Schema properties by tool name.
+
+    Raises ValueError for tools that cannot be held and for cards that fit no tool.
+    """
+
+    framework: ClassVar[str] = FRAMEWORK
+    schema: ClassVar[int] = SCHEMA
+    cancel: ClassVar[Verdict] = Verdict.CANCEL_CALL
+
+    def __init__(
+        self,
+        *,
+        make: Callable[[], Agent[Any]],
+        model: SdkModel,
+        gating: Gating,
+        cards: Sequence[ToolSpec] = (),
+        answers: Mapping[str, Mapping[str, Any]] | None = None,
+    ) -> None:
+        from hitlagents.adapters.openai_agents_tools import Team
+
+        self.team = Team(make(), gating)
+        self.model = model
+        self.answers = dict(answers or {})
+        self.version = metadata.version(DISTRIBUTION)
+        self.model_label = model.label
+        self._tools = tuple(self._described(cards))
+
+    @property
+    def tools(self) -> Sequence[ToolSpec]:
+        return self._tools
+
+    def _described(self, cards: Sequence[ToolSpec]) -> list[ToolSpec]:
+        by_name = {card.name: card for card in cards}
+        strangers = (by_name.keys() | self.answers.keys()) - self.team.tools.keys()
+        if strangers:
+            raise ValueError(f"There is no tool named {', '.join(sorted(strangers))}.")
+        return [
+            by_name.get(name, ToolSpec(name=name)).model_copy(
+                update={"description": tool.description, "parameters": tool.parameters}
+            )
+            for name, tool in self.team.tools.items()
+        ]
+
+    def response_schema(self, tool: str) -> dict[str, Any]:
+        """What a decision on a call of ``tool`` may hold: ``approved``, and perhaps more."""
+        return {
+            "type": "object",
+            "properties": {"approved": dict(APPROVED), **self.answers.get(tool, {})},
+            "required": ["approved"],
+        }
+
+    async def start(self, start: Start, host: Host) -> Outcome:
+        from hitlagents.adapters.openai_agents_run import Advance
+
+        return await Advance(self, host, start.run_id, start.thread_id).start(start)
+
+    async def resume(self, resume: Resume, host: Host) -> Outcome:
+        from hitlagents.adapters.openai_agents_run import Advance
+
+        advance = Advance(self, host, resume.run_id, resume.thread_id)
+        return await advance.resume(resume)
+
+
+# The state of a thread: what was said, where the SDK stopped, and how calls are keyed.
+
+
+@dataclass(kw_only=True)
+class OpenCall:
+    """A call without a result yet. ``asked`` is False for one that is nobody's decision:
+    an agent used as a tool, while a call inside it waits."""
+
+    turn: int
+    call_id: str
+    tool: str
+    #: The agent that waits for it to be decided; empty for a call nobody decides.
+    agent: str = ""
+    #: The provider's id of the call.
+    reference: str = ""
+    #: Call of the agent-as-tool this was proposed inside of.
+    parent: str = ""
+    asked: bool = False
+
+    def to_state(self) -> dict[str, Any]:
+        return {
+            "turn": self.turn,
+            "tool": self.tool,
+            "agent": self.agent,
+            "reference": self.reference,
+            "parent": self.parent,
+            "asked": self.asked,
+        }
+
+    @classmethod
+    def from_state(cls, call_id: str, state: Mapping[str, Any]) -> OpenCall:
+        return cls(
+            call_id=call_id,
+            turn=_natural(state["turn"]),
+            tool=str(state["tool"]),
+            agent=str(state["agent"]),
+            reference=str(state["reference"]),
+            parent=str(state["parent"]),
+            asked=state["asked"] is True,
+        )
+
+
+@dataclass(kw_only=True)
+class Snapshot:
+    """What is kept between two advances."""
+
+    #: The conversation as the SDK's input items. At a pause, what the next message would
+    #: start from if the pause were abandoned.
+    history: list[dict[str, Any]]
+    #: The agent that would take the next message.
+    agent: str
+    #: The agent the run began with; the SDK finds the others from it.
+    starting: str
+    #: The SDK's RunState as JSON while the run is paused.
+    run: dict[str, Any] | None = None
+    #: Model turns taken in the run so far.
+    turn: int = 0
+    calls: dict[str, OpenCall] = field(default_factory=dict)
+
+    def to_state(self) -> State:
+        """Plain JSON. Raises AgentRunError when something in it is not."""
+        state = {
+            "schema": SCHEMA,
+            "history": self.history,
+            "agent": self.agent,
+            "starting": self.starting,
+            "run": self.run,
+            "turn": self.turn,
+            "calls": {key: call.to_state() for key, call in self.calls.items()},
+        }
+        try:
+            plain: State = json.loads(json.dumps(state, allow_nan=False))
+        except (TypeError, ValueError) as error:
+            raise AgentRunError(
+                "The agent's state cannot be stored as JSON.", retryable=False
+            ) from error
+        return plain
+
+    @classmethod
+    def from_state(cls, state: State) -> Snapshot:
+        """A copy. Raises CheckpointError for a state that is newer or damaged."""
+        schema = state.get("schema")
+        if isinstance(schema, int) and schema > SCHEMA:
+            raise CheckpointError(
+                "The stored state was written by a newer version of this adapter "
+                f"(layout {schema}, this one reads {SCHEMA})."
+            )
+        try:
+            if schema != SCHEMA:
+                raise ValueError(schema)
+            copied = json.loads(json.dumps(state))
+            history, run = copied["history"], copied["run"]
+            if not isinstance(history, list) or not isinstance(run, dict | None):
+                raise TypeError(history)
+            if not all(isinstance(item, dict) for item in history):
+                raise TypeError(history)
+            return cls(
+                history=history,
+                agent=str(copied["agent"]),
+                starting=str(copied["starting"]),
+                run=run,
+                turn=_natural(copied["turn"]),
+                calls={
+                    key: OpenCall.from_state(key, call)
+                    for key, call in copied["calls"].items()
+                },
+            )
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise damaged() from error
+
+
+def _natural(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ValueError(value)
+    return value
