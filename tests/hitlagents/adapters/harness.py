@@ -8,9 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar, Protocol
 
+from hitlagents.adapters import openai_agents_models
 from hitlagents.adapters.agent_framework import AgentFrameworkAdapter
 from hitlagents.adapters.agent_framework_models import scripted
 from hitlagents.adapters.base import Adapter, Gating
+from hitlagents.adapters.openai_agents import OpenAIAgentsAdapter
 from tests.hitlagents.fakes import FREE, Script, Tools
 
 
@@ -47,6 +49,35 @@ class AgentFrameworkHarness:
         )
 
 
+class OpenAIAgentsHarness:
+    name: ClassVar[str] = "openai_agents"
+    siblings_wait: ClassVar[bool] = False
+
+    def build(
+        self, script: Script, tools: Tools, allowed: Sequence[str] = FREE
+    ) -> Adapter:
+        from agents import Agent, function_tool
+
+        return OpenAIAgentsAdapter(
+            make=lambda: Agent(
+                name="tester",
+                instructions="Do as you are told.",
+                tools=[
+                    function_tool(
+                        function,
+                        needs_approval=function.__name__ in tools.gated,
+                        # Strict mode wants every argument, also those with a default.
+                        strict_mode=False,
+                    )
+                    for function in tools.functions()
+                ],
+            ),
+            model=openai_agents_models.scripted(script),
+            gating=Gating(allowed=frozenset(allowed)),
+        )
+
+
 HARNESSES: dict[str, Harness] = {
-    harness.name: harness for harness in (AgentFrameworkHarness(),)
+    harness.name: harness
+    for harness in (AgentFrameworkHarness(), OpenAIAgentsHarness())
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import subprocess
@@ -76,6 +77,11 @@ class Bench:
         outcome = self.start(message)
         assert isinstance(outcome, Interrupted)
         return outcome
+
+    @property
+    def deleted(self) -> list[str]:
+        """What the held tool did; siblings may have run before."""
+        return [effect for effect in self.tools.effects if effect.startswith("delete")]
 
     def next_run(self) -> FakeHost:
         self.host = FakeHost(allowed=self.host.allowed)
@@ -176,7 +182,7 @@ def test_slow_tools_do_not_wait_for_each_other(bench):
     asyncio.run(ten())  # imports and the like
     began = time.perf_counter()
     asyncio.run(ten())
-    assert time.perf_counter() - began < 1.0
+    assert time.perf_counter() - began < 1.6  # one after the other: 2 s
 
 
 # The pause
@@ -379,9 +385,10 @@ def test_another_process_goes_on_from_the_stored_state(bench):
         check=False,
     )
     assert done.returncode == 0, done.stderr
+    siblings = ["lookup x"] if it.harness.siblings_wait else []
     assert json.loads(done.stdout) == {
         "finished": True,
-        "effects": ["lookup x", "delete b.txt"],
+        "effects": [*siblings, "delete b.txt"],
         "text": "I heard: Not executed: a reviewer denied this call. keep it | "
         "x is known | Deleted b.txt.",
     }
@@ -492,7 +499,7 @@ def test_a_model_that_fails_after_the_tool_can_be_retried(bench):
     it.script = plays(TWO, heard)
     it.host.happenings.clear()
     assert isinstance(it.resume(paused, answers), Finished)
-    assert it.tools.effects == ["delete a.txt", "lookup x", "delete b.txt"]
+    assert sorted(it.tools.effects) == ["delete a.txt", "delete b.txt", "lookup x"]
     assert it.host.text == "I heard: Deleted a.txt. | x is known | Deleted b.txt."
 
 
@@ -501,7 +508,8 @@ def test_a_model_without_an_end_is_stopped(bench):
         return Reply("", [call("lookup", f"c{len(history)}", name="x")])
 
     it = bench(again)
-    it.start()  # may end by itself or with AgentRunError, but it ends
+    with contextlib.suppress(AgentRunError):
+        it.start()  # may end by itself or with an error, but it ends
     assert 5 < len(it.tools.effects) <= 100
 
 
@@ -528,7 +536,7 @@ def test_missing_and_repeated_ids_become_calls_of_their_own(bench):
     answers = approve(it.host, paused)
     answers[1] = deny(it.host, paused.interrupts[1], "not b")
     assert isinstance(it.resume(paused, answers), Finished)
-    assert it.tools.effects == ["delete a", "lookup x", "delete c", "delete d"]
+    assert sorted(it.tools.effects) == ["delete a", "delete c", "delete d", "lookup x"]
     assert it.host.text == (
         "I heard: Deleted a. | Not executed: a reviewer denied this call. not b | "
         "x is known | Deleted c. | Deleted d."
@@ -686,7 +694,7 @@ def test_decisions_of_another_pause_are_refused(bench):
     ):
         with pytest.raises(CheckpointError, match="do not belong"):
             it.resume(paused, answers)
-    assert it.tools.effects == []
+    assert it.deleted == []
 
 
 def test_a_finished_state_cannot_be_resumed(bench):
@@ -711,7 +719,7 @@ def test_a_tool_that_is_gone_stops_the_resume(bench):
     it.tools = Fewer(it.tools.effects)
     with pytest.raises(AgentRunError, match="'delete' was called"):
         it.resume(paused, answers)
-    assert it.tools.effects == []
+    assert it.deleted == []
 
 
 def test_a_decision_holds_although_the_tool_is_no_longer_held(bench):
@@ -742,7 +750,7 @@ def test_a_new_message_after_an_abandoned_pause_drops_the_open_calls(bench):
     again = it.start("and now", state=after.state)
     assert isinstance(again, Interrupted)
     it.resume(again, approve(it.host, again))
-    assert it.tools.effects == ["delete a.txt"]
+    assert it.deleted == ["delete a.txt"]
 
 
 # What the desk shows
