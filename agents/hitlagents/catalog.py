@@ -5,9 +5,9 @@ from __future__ import annotations
 from importlib import metadata
 
 from hitlagents.adapters.base import AgentSpec
-from hitlagents.demo import file_ops
+from hitlagents.demo import file_ops, scheduler
 
-_AGENTS = {spec.slug: spec for spec in (file_ops.SPEC,)}
+_AGENTS = {spec.slug: spec for spec in (file_ops.SPEC, scheduler.SPEC)}
 
 
 def agents() -> list[AgentSpec]:

@@ -104,3 +104,32 @@ class RunEvent(models.Model):
 
     def __str__(self) -> str:
         return f"{self.seq} {self.type}"
+
+
+class CalendarEntry(models.Model):
+    """A meeting in a person's demo calendar, booked by the agent scheduler."""
+
+    owner = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="meetings"
+    )
+    #: The call that booked it; together they make booking again a no-op.
+    run_id = models.UUIDField()
+    call_id = models.CharField(max_length=200)
+    topic = models.CharField(max_length=200)
+    attendee = models.CharField(max_length=200, blank=True)
+    label = models.CharField(max_length=200, help_text="The time as it was chosen.")
+    starts_at = models.DateTimeField(null=True, help_text="The moment, if it is known.")
+    created = models.DateTimeField(default=timezone.now)
+    cancelled_at = models.DateTimeField(null=True)
+
+    class Meta:
+        ordering = ["owner", "pk"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["run_id", "call_id"], name="one_meeting_per_call"
+            ),
+        ]
+        indexes = [models.Index(fields=["owner", "cancelled_at"])]
+
+    def __str__(self) -> str:
+        return self.topic

@@ -156,9 +156,9 @@ def test_workspaces_are_in_the_installations_data(settings, tmp_path):
 # The catalogue
 
 
-def test_the_catalogue_lists_the_agent():
-    [spec] = catalog.agents()
-    assert catalog.get("file-ops") is spec
+@pytest.mark.parametrize("spec", catalog.agents(), ids=lambda spec: spec.slug)
+def test_the_catalogue_lists_the_agents(spec):
+    assert catalog.get(spec.slug) is spec
     assert catalog.get("nobody") is None
     assert catalog.installed(spec)
     adapter = spec.build(Gating(allowed=frozenset()))
@@ -167,6 +167,6 @@ def test_the_catalogue_lists_the_agent():
 
 
 def test_a_framework_that_is_not_there_is_not_installed():
-    [spec] = catalog.agents()
+    [spec, *_] = catalog.agents()
     absent = type(spec)(**{**vars(spec), "distribution": "no-such-distribution"})
     assert not catalog.installed(absent)

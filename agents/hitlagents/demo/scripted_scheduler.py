@@ -1,0 +1,286 @@
+"""What the agent scheduler says when no real model is configured.
+
+It books, lists and cancels meetings: "schedule a 1:1 with Alice", "book an intro call
+with sales to discuss pricing and a retro with Bob", "and another with Dana".
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from hitlagents.demo.scripted import (
+    MARK,
+    SEPARATOR,
+    Call,
+    Item,
+    Reply,
+    Wish,
+    orders,
+    short,
+    speak,
+    step_texts,
+    without_quotes,
+)
+
+HELP = (
+    "I book meetings. Try “schedule a 1:1 with Alice”, “book an intro call with sales to "
+    "discuss pricing” or “what is on my calendar?”. Somebody picks the time when they "
+    "approve."
+)
+GREETING = f"Hello. {HELP}"
+MAX_TOPIC = 200
+
+#: How the tools' own successes begin.
+SUCCESSES: Mapping[str, tuple[str, ...]] = {
+    "schedule_meeting": ("Booked ", "Nothing was scheduled"),
+    "list_meetings": ("The calendar ",),
+    "cancel_meeting": ("Cancelled ",),
+}
+
+
+def reply(history: Sequence[Item]) -> Reply:
+    """What scheduler says next, a pure function of the conversation."""
+    return speak(history, Scheduler())
+
+
+class Scheduler:
+    """The part of the agent scheduler."""
+
+    greeting = GREETING
+
+    def steps(self, text: str, before: Sequence[Item]) -> list[list[Wish]]:
+        plain, quoted = without_quotes(text)
+        if follow_up := _FOLLOW_UP.match(plain):
+            again = _meetings(plain[follow_up.end() :], quoted, _last_topic(before))
+            return [again] if again else []
+        steps = [_wishes(step, quoted) for step in step_texts(plain, _VERB)]
+        return [step for step in steps if step]
+
+    def talk(self, text: str) -> str:
+        return _talk(text)
+
+    def in_words(self, tool: str, arguments: Mapping[str, Any]) -> str:
+        if tool == "list_meetings":
+            return "look at the calendar"
+        if tool == "cancel_meeting":
+            return f"cancel “{short(str(arguments.get('meeting', '')))}”"
+        topic = short(str(arguments.get("topic", "")))
+        attendee = short(str(arguments.get("attendee", "")))
+        return f"schedule “{topic}”" + (f" with {attendee}" if attendee else "")
+
+    def explains_itself(self, tool: str, result: str) -> bool:
+        return result.startswith(SUCCESSES.get(tool, ("\0",)))
+
+
+# Understanding a message
+
+_VERB = re.compile(
+    r"(?<!\S)(?P<list>(?:list|show|what(?:['\u2019]s| is| are)?|which|see|check)(?= )"
+    r"[^,;]{0,60}? (?:calendar|meetings?|appointments?|agenda|schedule))(?=[ ,.!?]|$)"
+    r"|(?<!\S)(?P<schedule>schedule|book|arrange|set up|setup|plan|organi[sz]e|put)"
+    r"(?=[ ,]|$)"
+    r"|(?<!\S)(?P<cancel>cancel|call off|drop|delete|remove)(?=[ ,]|$)",
+    re.IGNORECASE,
+)
+#: "and another with Dana", "the same with Bob": what comes before the name.
+_FOLLOW_UP = re.compile(
+    r"(?:(?:and|also|plus|then|now|ok|okay|yes|please|great|thanks),? |, ){0,4}"
+    r"(?:(?:another(?: one)?|one(?: more)?|a second one|the same(?: again)?|same)"
+    r"(?: please)?|(?<=and)|(?<=also)|(?<=and )|(?<=also ))(?= ?with )",
+    re.IGNORECASE,
+)
+_CALENDAR = re.compile(r" (?:on|in|into|to) (?:my|the|our) calendar\b", re.IGNORECASE)
+_DAY = r"(?:mon|tues|wednes|thurs|fri|satur|sun)day"
+#: What a meeting is about begins here; "on Monday" and "for 30 minutes" say when.
+_PURPOSE = re.compile(
+    r"(?<!\S)(?:to|about|regarding|re|concerning"
+    rf"|on(?! (?:{_DAY}|the \d|\d))"
+    rf"|for(?! (?:{_DAY}|\d|an? |half|next|this|tomorrow|me|us)))(?= )",
+    re.IGNORECASE,
+)
+#: Where a name ends, if no purpose follows it.
+_WHEN = re.compile(
+    r"(?<!\S)(?:next|this|tomorrow|today|tonight|at|in|on|every|before|after|via|over"
+    r"|by|for|from|please|thanks|too|again|as well)(?=[ ,.!?]|$)",
+    re.IGNORECASE,
+)
+_WITH = re.compile(r"(?<!\S)with(?= )", re.IGNORECASE)
+_NUMBER = re.compile(r"(?:#|(?:number|no\.?) |(?<!\S))(\d{1,9})(?=[ ,.!?]|$)", re.I)
+_PLURAL = re.compile(
+    r"(?:meeting|call|chat|sync|interview|session|review|appointment|1:1|one-on-one)s$",
+    re.IGNORECASE,
+)
+# fmt: off
+_ARTICLES = frozenset({
+    "a", "also", "an", "another", "me", "my", "new", "one", "our", "please", "some",
+    "something", "that", "the", "these", "this", "those", "time", "us"
+})
+_VAGUE = frozenset({
+    "all", "anything", "appointment", "call", "chat", "everything", "it", "meeting",
+    "meetings", "them"
+})
+_NOBODY = frozenset({
+    "anyone", "her", "him", "it", "me", "myself", "someone", "that", "them", "this",
+    "us", "you", "everyone", "everything"
+})
+# fmt: on
+
+
+def _wishes(text: str, quoted: Sequence[str]) -> list[Wish]:
+    """What one step asks for, in its order and without repeats."""
+    wishes: dict[Wish, None] = {}
+    for verb, rest in orders(text, _VERB):
+        if verb.lastgroup == "list":
+            wishes[Wish("list_meetings")] = None
+            continue
+        found = _meetings if verb.lastgroup == "schedule" else _cancelled
+        for wish in found(rest, quoted):
+            wishes[wish] = None
+    return list(wishes)
+
+
+def _meetings(rest: str, quoted: Sequence[str], kind: str = "") -> list[Wish]:
+    """The meetings that are asked for after a verb; ``kind`` where none is named."""
+    rest = _CALENDAR.sub(" ", rest)
+    return [wish for part in _parts(rest) for wish in _meeting(part, quoted, kind)]
+
+
+def _parts(rest: str) -> list[str]:
+    """Cut at "and", but only where another "with" follows: "prices and plans" is one
+    topic, and "Bob and Carol" meet together."""
+    parts: list[list[str]] = [[]]
+    end = 0
+    cuts = [(match.start(), match.end()) for match in SEPARATOR.finditer(rest)]
+    for begin, after in [*cuts, (len(rest), len(rest))]:
+        piece = rest[end:begin]
+        if _WITH.search(piece) and any(_WITH.search(had) for had in parts[-1]):
+            parts.append([])
+        elif end:
+            piece = rest[max(0, end - 4) : end].partition(",")[1] + piece
+            piece = piece if piece.startswith(",") else f" and{piece}"
+        parts[-1].append(piece)
+        end = after
+    return ["".join(part) for part in parts]
+
+
+def _meeting(part: str, quoted: Sequence[str], kind: str) -> Iterator[Wish]:
+    before, _, after = _split(part, _WITH)
+    if after:
+        name_end = min(_start(after, _PURPOSE), _start(after, _WHEN))
+        names, tail = after[:name_end], after[name_end:]
+    else:
+        what_end = min(_start(before, _PURPOSE), _start(before, _WHEN))
+        names, tail, before = "", before[what_end:], before[:what_end]
+    what = _unquoted(_without(before, _ARTICLES), quoted)
+    purpose = _unquoted(_trimmed(tail[_start(tail, _PURPOSE) :]), quoted)
+    people = _unquoted(_without(names, frozenset({"the", "our", "my"})), quoted)
+    if people.lower() in _NOBODY:
+        return
+    if not people and not purpose and what.lower() in _VAGUE | {""}:
+        return
+    for person, topic in _each(people, what or kind or "meeting"):
+        yield _schedule(f"{topic} {purpose}".strip(), person)
+
+
+def _each(people: str, what: str) -> Iterator[tuple[str, str]]:
+    """ "1:1s with Bob and Carol" are two meetings, "a call with Bob and Carol" is one."""
+    if not _PLURAL.search(what):
+        yield people, what
+        return
+    for person in re.split(r",? and |, ", people):
+        yield person.strip(), what[:-1]
+
+
+def _schedule(topic: str, attendee: str) -> Wish:
+    topic = (topic[:1].upper() + topic[1:])[:MAX_TOPIC]
+    arguments = {"topic": topic, "attendee": attendee[:MAX_TOPIC]}
+    return Wish("schedule_meeting", json.dumps(arguments, ensure_ascii=False))
+
+
+def _cancelled(rest: str, quoted: Sequence[str]) -> Iterator[Wish]:
+    """Meetings named by their number, by who they are with, or by what they are."""
+    for part in _parts(_CALENDAR.sub(" ", rest)):
+        before, found, after = _split(part, _WITH)
+        if not found and (numbers := _NUMBER.findall(part)):
+            for number in numbers:
+                yield _cancel(number)
+            continue
+        named = after[: min(_start(after, _WHEN), _start(after, _PURPOSE))]
+        words = named if found else before[: _start(before, _WHEN)]
+        name = _unquoted(_without(words, _ARTICLES | _VAGUE), quoted)
+        if name and name.lower() not in _NOBODY:
+            yield _cancel(name)
+
+
+def _cancel(meeting: str) -> Wish:
+    return Wish("cancel_meeting", json.dumps({"meeting": meeting}, ensure_ascii=False))
+
+
+def _last_topic(before: Sequence[Item]) -> str:
+    """What the meeting before was about."""
+    for item in reversed(before):
+        if isinstance(item, Call) and item.tool == "schedule_meeting":
+            try:
+                arguments = json.loads(item.arguments)
+            except ValueError:
+                continue
+            if isinstance(arguments, dict) and arguments.get("topic"):
+                return str(arguments["topic"])
+    return ""
+
+
+# Words
+
+
+def _split(text: str, pattern: re.Pattern[str]) -> tuple[str, str, str]:
+    match = pattern.search(text)
+    if match is None:
+        return text, "", ""
+    return text[: match.start()], match[0], text[match.end() :]
+
+
+def _start(text: str, pattern: re.Pattern[str]) -> int:
+    match = pattern.search(text)
+    return match.start() if match else len(text)
+
+
+def _without(text: str, fillers: frozenset[str]) -> str:
+    """The words but for fillers at the front and punctuation at the ends."""
+    words = _trimmed(text).split()
+    while words and words[0].lower().strip(",") in fillers:
+        del words[0]
+    return _trimmed(" ".join(words))
+
+
+def _trimmed(text: str) -> str:
+    text = text.strip(" .,;:!?")
+    for ending in (" please", " thanks", " thank you", " and"):
+        if text.lower().endswith(ending):
+            text = text[: -len(ending)].rstrip(" .,;:!?")
+    return text
+
+
+def _unquoted(text: str, quoted: Sequence[str]) -> str:
+    return MARK.sub(lambda mark: quoted[int(mark[1])], text)
+
+
+def _talk(text: str) -> str:
+    words = text[:200].lower()
+    if re.match(r"\s*(hi|hello|hey|good (morning|day|evening))\b", words):
+        return GREETING
+    if re.match(r"\s*(thanks|thank you|thx)\b", words):
+        return "You are welcome."
+    if re.match(r"\s*(who|what) are you\b", words):
+        return f"I am scheduler, running on a scripted model without a network. {HELP}"
+    if re.search(r"\b(not|never)\b|n['\u2019]t\b", words) and _VERB.search(words):
+        return "All right, the calendar stays as it is."
+    if re.search(r"\b(reschedule|move|postpone)\b", words):
+        return "I cannot move a meeting. I can cancel it and schedule another one."
+    if re.search(r"(?<!\S)(cancel|call off|drop)\b", words):
+        return "Which meeting? Say its number, or who it is with."
+    if re.search(r"(?<!\S)(schedule|book|arrange|set up|plan|organi[sz]e)\b", words):
+        return "Who should it be with, and what is it about?"
+    return f"I did not understand that. {HELP}"
