@@ -46,6 +46,7 @@ ACTIONS = {
     "execution.started": "Tool started",
     "execution.done": "Tool ran",
     "execution.failed": "Tool failed",
+    "execution.paused": "Tool stopped to ask, and will be entered again",
     "execution.replaced": "Tool did not run, the agent got an answer instead",
     "execution.in_doubt": "Tool outcome unknown",
     "execution.settled": "Tool outcome settled",

@@ -36,6 +36,7 @@ from hitlagents.adapters.base import (
     Happening,
     Interrupted,
     Outcome,
+    Paused,
     Resume,
     Start,
     State,
@@ -218,6 +219,9 @@ async def _enter(permit: services.Permit, tool: str, body: Body) -> str:
     ANSWER.set(permit.answer)
     try:
         result, failed = as_text(await body(permit.arguments)), False
+    except Paused:
+        await in_database(services.withdraw_execution, permit)
+        raise
     except Exception as error:
         logger.warning("runner: Tool %s raised.", tool, exc_info=True)
         result, failed = f"Error: {tool} failed. {type(error).__name__}: {error}", True

@@ -12,6 +12,7 @@ from approvals.services.executions import (
     Permit,
     begin_execution,
     finish_execution,
+    withdraw_execution,
 )
 from approvals.services.expiring import expire_due
 from approvals.services.opening import open_interrupts
@@ -70,6 +71,7 @@ __all__ = [
     "shown_digest",
     "undo",
     "unit_of_work",
+    "withdraw_execution",
     "worker_is_gone",
     "worker_name",
 ]

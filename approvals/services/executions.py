@@ -308,3 +308,38 @@ def finish_execution(permit: Permit, *, result: str, failed: bool = False) -> No
         work.tell_run(run)
         if was_in_doubt:
             go_on_after_doubt(work, run)
+
+
+def withdraw_execution(permit: Permit) -> None:
+    """Forget that a body was entered: it stopped to ask a person and will be entered anew.
+
+    Only while nobody has settled it.
+    """
+    with unit_of_work() as work:
+        run = lock_run(permit.run_id)
+        execution = (
+            ToolExecution.objects.select_related("interrupt")
+            .filter(
+                pk=permit.execution_id,
+                status__in=[ExecutionStatus.INFLIGHT, ExecutionStatus.IN_DOUBT],
+            )
+            .first()
+        )
+        if execution is None:
+            return
+        was_in_doubt = execution.status == ExecutionStatus.IN_DOUBT
+        execution.delete()
+        work.record(
+            "execution.paused",
+            actor=WORKER,
+            run=run,
+            interrupt=execution.interrupt,
+            tool=execution.tool,
+            call_id=execution.call_id,
+            attempt=execution.attempt,
+        )
+        if execution.interrupt is not None:
+            work.tell_interrupt(execution.interrupt)
+        work.tell_run(run)
+        if was_in_doubt:
+            go_on_after_doubt(work, run)

@@ -72,6 +72,34 @@ def test_i01_an_approved_call_enters_once_and_its_result_is_kept(approved):
     assert Decision.objects.get().delivery == Delivery.APPLIED
 
 
+def test_a_body_that_stopped_to_ask_is_entered_again(approved):
+    attempt = claimed(approved.run_id).attempt
+    permit = enter(approved, attempt)
+    assert isinstance(permit, Permit)
+    services.withdraw_execution(permit)
+    assert not ToolExecution.objects.exists()
+    assert AuditEntry.objects.filter(action="execution.paused").exists()
+
+    again = enter(approved, attempt)
+    assert isinstance(again, Permit)
+    services.finish_execution(again, result="gone")
+    services.withdraw_execution(again)
+    assert ToolExecution.objects.get().status == ExecutionStatus.DONE
+
+
+def test_a_body_that_stopped_to_ask_after_its_run_was_taken_is_no_doubt(approved):
+    permit = enter(approved, claimed(approved.run_id).attempt)
+    assert isinstance(permit, Permit)
+    lapse(approved.run_id)
+    services.claim_run(approved.run_id, owner="w2")
+    run = Run.objects.get(pk=approved.run_id)
+    assert run.status == RunStatus.IN_DOUBT
+    services.withdraw_execution(permit)
+    run.refresh_from_db()
+    assert run.status == RunStatus.QUEUED
+    assert isinstance(enter(approved, claimed(run.pk).attempt), Permit)
+
+
 def test_i01_without_a_decision_the_body_is_not_entered(make_run):
     run = make_run()
     attempt = claimed(run.pk).attempt

@@ -21,6 +21,7 @@ from hitlagents.adapters.base import (
     Happening,
     Interrupted,
     Outcome,
+    Paused,
     Resume,
     Start,
     State,
@@ -85,6 +86,8 @@ class FakeHost:
         self.entered.append((call.tool, arguments))
         try:
             return str(await body(arguments))
+        except Paused:
+            raise
         except Exception as error:  # noqa: BLE001 (as the real host does)
             return f"Error: {call.tool} failed. {type(error).__name__}: {error}"
 

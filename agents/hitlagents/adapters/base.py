@@ -102,8 +102,8 @@ class Host(Protocol):
 
         Returns the text for the model: the body's result, or what is told instead of it
         (a denial with its note, a stored result of an earlier attempt). A body that
-        raises gives an error text. Raises StopRun, which the adapter must let through
-        unchanged to the caller of start() or resume().
+        raises gives an error text, unless it raises Paused. Raises StopRun, which the
+        adapter must let through unchanged to the caller of start() or resume().
         """
 
 
@@ -120,6 +120,14 @@ class StopRun(Exception):
 
     Frameworks that swallow exceptions inside tools need it wrapped in their own fatal
     type; the adapter unwraps it again with ``raise stop from None``.
+    """
+
+
+class Paused(Exception):
+    """Raised by a body: its framework stopped it to ask a person.
+
+    The host forgets that it was entered and lets this pass to the adapter. Once the answer
+    is there, the body is entered again from its start.
     """
 
 
