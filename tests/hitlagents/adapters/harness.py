@@ -5,13 +5,15 @@ To put another adapter under contract, add its harness to ``HARNESSES``.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from typing import ClassVar, Protocol
 
-from hitlagents.adapters import openai_agents_models
+from hitlagents.adapters import langgraph_models, openai_agents_models
 from hitlagents.adapters.agent_framework import AgentFrameworkAdapter
 from hitlagents.adapters.agent_framework_models import scripted
 from hitlagents.adapters.base import Adapter, Gating
+from hitlagents.adapters.langgraph import LangGraphAdapter
 from hitlagents.adapters.openai_agents import OpenAIAgentsAdapter
 from tests.hitlagents.fakes import FREE, Script, Tools
 
@@ -77,7 +79,37 @@ class OpenAIAgentsHarness:
         )
 
 
+class LangGraphHarness:
+    name: ClassVar[str] = "langgraph"
+    siblings_wait: ClassVar[bool] = False
+
+    def build(
+        self, script: Script, tools: Tools, allowed: Sequence[str] = FREE
+    ) -> LangGraphAdapter:
+        from langchain_core.tools import StructuredTool
+
+        from hitlagents.adapters.langgraph_parts import agent
+
+        made = [
+            StructuredTool.from_function(coroutine=function)
+            if inspect.iscoroutinefunction(function)
+            else StructuredTool.from_function(function)
+            for function in tools.functions()
+        ]
+        return LangGraphAdapter(
+            name="tester",
+            build=lambda: agent(tools=made, instructions="Do as you are told."),
+            tools=made,
+            model=langgraph_models.scripted(script),
+            gating=Gating(allowed=frozenset(allowed)),
+        )
+
+
 HARNESSES: dict[str, Harness] = {
     harness.name: harness
-    for harness in (AgentFrameworkHarness(), OpenAIAgentsHarness())
+    for harness in (
+        AgentFrameworkHarness(),
+        LangGraphHarness(),
+        OpenAIAgentsHarness(),
+    )
 }
