@@ -133,3 +133,30 @@ class CalendarEntry(models.Model):
 
     def __str__(self) -> str:
         return self.topic
+
+
+class OutboxMail(models.Model):
+    """A mail the demo agent support has sent. It goes no further than this row."""
+
+    thread_id = models.UUIDField(db_index=True)
+    #: The call that sent it; together they make sending again a no-op.
+    run_id = models.UUIDField()
+    call_id = models.CharField(max_length=200)
+    to = models.CharField(max_length=200)
+    subject = models.CharField(max_length=200)
+    body = models.TextField()
+    refund_of = models.CharField(
+        max_length=50, blank=True, help_text="The invoice whose refund it confirms."
+    )
+    created = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        ordering = ["pk"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["run_id", "call_id"], name="one_mail_per_call"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.subject} to {self.to}"
