@@ -5,9 +5,9 @@ from __future__ import annotations
 from importlib import metadata
 
 from hitlagents.adapters.base import AgentSpec
-from hitlagents.demo import file_ops, scheduler
+from hitlagents.demo import file_ops, scheduler, support
 
-_AGENTS = {spec.slug: spec for spec in (file_ops.SPEC, scheduler.SPEC)}
+_AGENTS = {spec.slug: spec for spec in (file_ops.SPEC, scheduler.SPEC, support.SPEC)}
 
 
 def agents() -> list[AgentSpec]:

@@ -83,6 +83,15 @@ DEMO_POLICIES: tuple[tuple[str, str, str, dict[str, Any], tuple[str, ...]], ...]
         {"gate": Gate.HOLD, "note_rule": NoteRule.ON_DENY},
         (OPS,),
     ),
+    ("Look up tickets", "support", "lookup_ticket", {"gate": Gate.ALLOW}, ()),
+    ("Mail to customers", "support", "send_email", {"gate": Gate.HOLD}, (SUPPORT,)),
+    (
+        "Refunds",
+        "support",
+        "refund_invoice",
+        {"gate": Gate.HOLD, "note_rule": NoteRule.ON_DENY},
+        (FINANCE,),
+    ),
 )
 
 
