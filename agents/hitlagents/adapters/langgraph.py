@@ -215,6 +215,8 @@ class Snapshot:
     #: Model turns taken in the run so far.
     turn: int = 0
     calls: list[Call] = field(default_factory=list)
+    #: Keys of calls that were decided at earlier pauses of the run.
+    settled: list[tuple[int, str]] = field(default_factory=list)
     #: Tasks that did something, by the path of their node, in order of appearance.
     places: dict[str, list[str]] = field(default_factory=dict)
 
@@ -225,6 +227,7 @@ class Snapshot:
             "saver": self.saver,
             "turn": self.turn,
             "calls": [asdict(call) for call in self.calls],
+            "settled": [list(key) for key in self.settled],
             "places": self.places,
         }
         size = len(json.dumps(state, ensure_ascii=False, allow_nan=False))
@@ -251,6 +254,7 @@ class Snapshot:
                 saver=dict(state["saver"]),
                 turn=natural(state["turn"]),
                 calls=[Call.from_state(call) for call in state["calls"]],
+                settled=[(natural(turn), str(key)) for turn, key in state["settled"]],
                 places={
                     path: [str(task) for task in tasks]
                     for path, tasks in state["places"].items()

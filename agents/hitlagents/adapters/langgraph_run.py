@@ -181,6 +181,7 @@ class Advance:
         values = {}
         for call, answer in answered:
             values[call.interrupt] = await self._value(call, answer)
+            self.kept.settled.append(call.key)
             call.interrupt = ""
         outcome = await self._advance(graph, Command(resume=values))
         ignored = [
@@ -196,7 +197,8 @@ class Advance:
         return outcome
 
     def _matched(self, answers: Sequence[Answer]) -> list[tuple[Call, Answer]]:
-        """Every open call with its answer."""
+        """Every open call with its answer. One to a call that was decided at an earlier
+        pause of the run changes nothing."""
         asked = {
             call.key: call
             for call in self.kept.calls
@@ -205,7 +207,8 @@ class Advance:
         given = {(answer.call.turn, answer.call.call_id): answer for answer in answers}
         if not asked:
             raise damaged()
-        if given.keys() != asked.keys():
+        strangers = given.keys() - asked.keys() - set(self.kept.settled)
+        if strangers or asked.keys() - given.keys():
             raise CheckpointError(
                 "The decisions do not belong to the calls this stored state waits for."
             )

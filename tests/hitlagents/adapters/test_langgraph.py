@@ -237,6 +237,23 @@ def test_a_node_may_ask_again_and_again():
     assert len(it.host.ledger) == 3
 
 
+def test_decisions_of_earlier_pauses_change_nothing():
+    got: list[Any] = []
+
+    def ask(state: Log) -> Log:
+        got.append([interrupt("first"), interrupt("second")])
+        return {}
+
+    it = Own(single(ask))
+    first = it.pause()
+    one = it.answer(first.interrupts[0], 1)
+    second = it.resume(first, [one])
+    assert isinstance(second, Interrupted)
+    two = it.answer(second.interrupts[0], 2)
+    assert isinstance(it.resume(second, [one, two]), Finished)
+    assert got == [[1, 2]]
+
+
 def single(node: Any, name: str = "work") -> Any:
     def build() -> Any:
         graph = StateGraph(Log)
@@ -1228,6 +1245,7 @@ def test_what_a_stored_state_names_is_never_called(tmp_path, monkeypatch, where,
         lambda state: state["calls"][0].update(turn="1"),
         lambda state: state["calls"][0].update(held="yes"),
         lambda state: state["calls"][0].update(arguments={}),
+        lambda state: state.update(settled=[[1]]),
         lambda state: state.update(places=[]),
     ],
 )
