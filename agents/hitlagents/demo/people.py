@@ -56,7 +56,7 @@ DEMO_ACCOUNTS = (
     DemoAccount(
         username="support-reviewer",
         role="Reviewer, support",
-        what="Decides what agents want to write and promise to customers.",
+        what="Decides what agents want to write, book and promise to customers.",
         groups=(SUPPORT,),
     ),
     DemoAccount(
@@ -83,6 +83,8 @@ DEMO_POLICIES: tuple[tuple[str, str, str, dict[str, Any], tuple[str, ...]], ...]
         {"gate": Gate.HOLD, "note_rule": NoteRule.ON_DENY},
         (OPS,),
     ),
+    ("Look at the calendar", "scheduler", "list_meetings", {"gate": Gate.ALLOW}, ()),
+    ("Calendar", "scheduler", "*", {"gate": Gate.HOLD}, (SUPPORT,)),
     ("Look up tickets", "support", "lookup_ticket", {"gate": Gate.ALLOW}, ()),
     ("Mail to customers", "support", "send_email", {"gate": Gate.HOLD}, (SUPPORT,)),
     (
