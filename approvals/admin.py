@@ -167,6 +167,7 @@ class InterruptAdmin(ReadOnly):
         ("turn", "call_id", "framework_ref"),
         ("kind", "reason"),
         "message",
+        "said",
         "title",
         "tool",
         "shown_arguments",

@@ -71,7 +71,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
         context: dict[str, Any],
     ) -> Any:
         """Let a write outside of any transaction wait in the same line."""
-        if self._has_turn or not sql.lstrip().upper().startswith(_WRITES):
+        if self._has_turn or not sql[:20].lstrip().upper().startswith(_WRITES):
             return execute(sql, params, many, context)
         try:
             with _turns.taken(self._patience()):
