@@ -287,7 +287,8 @@ def contents_misfit(link: Link) -> str:
     try:
         return _contents_misfit(link)
     except (ApprovalsError, AttributeError, TypeError, ValueError) as error:
-        return f"its contents are none that were ever written ({error})"
+        why = str(error).rstrip(".")
+        return f"its contents are none that were ever written ({why})"
 
 
 def _contents_misfit(link: Link) -> str:
@@ -411,7 +412,8 @@ def read_lines(file: BinaryIO) -> Iterator[Link]:
         try:
             yield from_json_line(raw.decode())
         except (ApprovalsError, ValueError) as error:
-            raise Unreadable(f"line {count} is no entry: {error}") from None
+            why = str(error).rstrip(".")
+            raise Unreadable(f"line {count} is no entry: {why}") from None
 
 
 def from_json_line(line: str) -> Link:
