@@ -15,8 +15,10 @@ from django.contrib.auth.admin import GroupAdmin
 from django.contrib.auth.models import Group
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
+from django.utils.html import format_html, format_html_join
 
 from approvals import audit, canonical, permissions, services
+from approvals.display import visible
 from approvals.exceptions import InvalidArguments
 from approvals.models import (
     AuditEntry,
@@ -76,7 +78,7 @@ class ReadOnly(Records):
 
 
 def shown_json(text: str | None, *, hidden: Collection[str] = ()) -> str:
-    """Stored JSON for a person: indented, and without the secrets."""
+    """Stored JSON for a person: indented, without secrets, with what cannot be seen."""
     if text is None:
         return "-"
     try:
@@ -85,7 +87,9 @@ def shown_json(text: str | None, *, hidden: Collection[str] = ()) -> str:
         return "(cannot be read)"
     if isinstance(value, dict):
         value = {key: "(hidden)" if key in hidden else value[key] for key in value}
-    return json.dumps(value, indent=2, ensure_ascii=False)
+    lines = json.dumps(value, indent=2, ensure_ascii=False).split("\n")
+    shown = format_html_join("\n", "{}", ([visible(line)] for line in lines))
+    return format_html("<pre>{}</pre>", shown)
 
 
 class ActionFilter(admin.SimpleListFilter):

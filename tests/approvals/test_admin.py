@@ -12,6 +12,7 @@ from django.contrib.auth.models import Group, Permission
 from django.urls import reverse
 
 from approvals import audit, services
+from approvals.admin import shown_json
 from approvals.models import (
     AuditEntry,
     AuditHead,
@@ -160,6 +161,17 @@ def test_i22_secrets_and_salts_are_on_no_page(root, records):
                 assert kept.salt not in page
             seen += "(hidden)" in page
     assert seen == 3  # the request, the edited decision, the execution
+
+
+def test_json_is_shown_with_nothing_hidden_and_nothing_run():
+    shown = shown_json('{"name":"a\u202eb<b>","pin":"4711"}', hidden=["pin"])
+    assert shown.startswith("<pre>")
+    assert '<mark class="hid" title="right-to-left override">⟦U+202E⟧</mark>' in shown
+    assert "b&lt;b&gt;" in shown
+    assert "(hidden)" in shown
+    assert "4711" not in shown
+    assert shown_json(None) == "-"
+    assert shown_json("{") == "(cannot be read)"
 
 
 def test_a_damaged_entry_is_marked(root, records):
