@@ -39,10 +39,16 @@ def append(run: Run, attempt: int, events: Sequence[Numbered]) -> None:
             seq=seq,
             attempt=attempt,
             type=type,
-            payload=json.dumps(members, ensure_ascii=False),
+            payload=_as_text(members),
         )
         for seq, (type, members) in events
     )
+
+
+def _as_text(members: dict[str, Any]) -> str:
+    """JSON that every database and page can take, whatever a model wrote."""
+    text = json.dumps(members, ensure_ascii=False)
+    return text.encode("utf-8", "replace").decode()
 
 
 def last_seq(run_id: UUID) -> int:
@@ -131,8 +137,14 @@ class EventLog:
         async with self._storing:
             self._flush_text()
             taken, self._pending = self._pending, []
-            if taken:
+            if not taken:
+                return
+            try:
                 await in_database(_append_leased, self._run_id, self._attempt, taken)
+            except Exception:
+                # What ends the advance writes them with it.
+                self._pending = [*taken, *self._pending]
+                raise
 
     def _add(self, added: Sequence[wire.Event]) -> None:
         self._close_text()

@@ -224,7 +224,8 @@ async def _enter(permit: services.Permit, tool: str, body: Body) -> str:
         raise
     except Exception as error:
         logger.warning("runner: Tool %s raised.", tool, exc_info=True)
-        result, failed = f"Error: {tool} failed. {type(error).__name__}: {error}", True
+        what = f"Error: {tool} failed. {type(error).__name__}: {error}"
+        result, failed = as_text(what), True
     await in_database(services.finish_execution, permit, result=result, failed=failed)
     return result
 
@@ -235,7 +236,8 @@ def as_text(value: Any) -> str:
     What JSON cannot hold is written as Python shows it, inside a JSON string.
     """
     if isinstance(value, str):
-        return value.replace("\0", "␀")
+        # NUL and half characters, as odd file names have, cannot be stored.
+        return value.encode("utf-8", "backslashreplace").decode().replace("\0", "␀")
     if isinstance(value, Mapping | list | tuple | int | float | bool | None):
         with contextlib.suppress(InvalidArguments):
             return canonical.dumps(value)

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from approvals.models import Decision, Run
 from approvals.policies import Rulebook
-from approvals.services.answers import standing_decisions
+from approvals.services.answers import of_run, run_decisions
 from approvals.services.opening import apply_ruling
 from approvals.services.outcomes import decide_by_system, reopen
 from approvals.services.rulings import unsatisfied
@@ -52,8 +52,9 @@ def ask_again(run_id: UUID, *, attempt: int, interrupt_id: UUID) -> Run:
     with unit_of_work() as work:
         run = lock_leased(run_id, attempt)
         book = Rulebook(run.agent)
-        decisions = {each.interrupt_id: each for each in standing_decisions(run)}
-        decision = decisions.get(interrupt_id)
+        # Of any pause: a call approved at one may stop to ask and be entered at a later.
+        found = run_decisions(run).filter(interrupt_id=interrupt_id).first()
+        decision = None if found is None else of_run(run, found)
         why = unsatisfied(decision, book) if decision else ""
         if decision and why:
             _ask_again(work, run, decision, why, book)

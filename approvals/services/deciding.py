@@ -225,6 +225,8 @@ def _count(
         else canonical.dumps(ballot.arguments)
     )
     effective = interrupt.digest_of(arguments)
+    # Another verdict of the same person takes the place of their vote.
+    interrupt.votes.filter(voter=reviewer, void_at=None).update(void_at=work.now)
     Vote.objects.create(
         interrupt=interrupt,
         voter=reviewer,

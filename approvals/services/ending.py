@@ -31,10 +31,16 @@ def end_run(
 
 
 def end_cancelled(work: Work, run: Run, actor: str, note: str) -> None:
-    """Cancel a locked run: what is still open in it is withdrawn."""
+    """Cancel a locked run: what is still open in it is withdrawn.
+
+    A tool body that is being run goes on. Until it comes back its outcome is unknown, and
+    if it never does, a person can still say what happened.
+    """
     for interrupt in run.interrupts.open():
         close_interrupt(work, interrupt, InterruptStatus.CANCELLED)
         work.record("interrupt.withdrawn", actor=actor, run=run, interrupt=interrupt)
+    entered = run.executions.filter(status=ExecutionStatus.INFLIGHT, read_only=False)
+    _note_doubt(work, run, list(entered.select_related("interrupt")))
     end_run(work, run, RunStatus.CANCELLED, "run.cancelled", actor, note=note)
 
 
@@ -59,6 +65,24 @@ def deliver(interrupt: Interrupt, delivery: Delivery) -> None:
 
 def put_in_doubt(work: Work, run: Run, executions: list[ToolExecution]) -> None:
     """Stop a locked run: these calls were entered and nobody knows what came of them."""
+    _note_doubt(work, run, executions)
+    names = ", ".join(sorted({execution.tool for execution in executions}))
+    run.status = RunStatus.IN_DOUBT
+    run.error = f"The worker stopped while {names} ran. It may have taken effect."
+    run.lease_until = None
+    run.save(update_fields=["status", "error", "lease_until", "updated"])
+    work.record("run.in_doubt", actor=WORKER, run=run, why=run.error)
+    work.tell_run(run)
+
+
+def go_on_after_doubt(work: Work, run: Run) -> None:
+    """Queue a run that was in doubt, once nothing in it is."""
+    doubtful = run.executions.filter(status=ExecutionStatus.IN_DOUBT)
+    if run.status == RunStatus.IN_DOUBT and not doubtful.exists():
+        queue(work, run, work.now)
+
+
+def _note_doubt(work: Work, run: Run, executions: list[ToolExecution]) -> None:
     for execution in executions:
         execution.status = ExecutionStatus.IN_DOUBT
         execution.save(update_fields=["status"])
@@ -75,17 +99,3 @@ def put_in_doubt(work: Work, run: Run, executions: list[ToolExecution]) -> None:
             attempt=execution.attempt,
             owner=execution.owner,
         )
-    names = ", ".join(sorted({execution.tool for execution in executions}))
-    run.status = RunStatus.IN_DOUBT
-    run.error = f"The worker stopped while {names} ran. It may have taken effect."
-    run.lease_until = None
-    run.save(update_fields=["status", "error", "lease_until", "updated"])
-    work.record("run.in_doubt", actor=WORKER, run=run, why=run.error)
-    work.tell_run(run)
-
-
-def go_on_after_doubt(work: Work, run: Run) -> None:
-    """Queue a run that was in doubt, once nothing in it is."""
-    doubtful = run.executions.filter(status=ExecutionStatus.IN_DOUBT)
-    if run.status == RunStatus.IN_DOUBT and not doubtful.exists():
-        queue(work, run, work.now)

@@ -277,10 +277,12 @@ def finish_execution(permit: Permit, *, result: str, failed: bool = False) -> No
     """
     with unit_of_work() as work:
         run = lock_run(permit.run_id)
-        execution = ToolExecution.objects.select_related("interrupt").get(
-            pk=permit.execution_id
+        execution = (
+            ToolExecution.objects.select_related("interrupt")
+            .filter(pk=permit.execution_id)
+            .first()
         )
-        if execution.status not in (
+        if execution is None or execution.status not in (
             ExecutionStatus.INFLIGHT,
             ExecutionStatus.IN_DOUBT,
         ):

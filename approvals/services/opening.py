@@ -109,7 +109,7 @@ def _open(
             canonical.dumps(draft.response_schema) if draft.response_schema else ""
         ),
         verdicts=[verdict.value for verdict in draft.verdicts],
-        said=draft.said[:MAX_SAID].replace("\0", "␀"),
+        said=_storable(draft.said[:MAX_SAID]),
         created=asked_at,
     )
     if tool is not None:
@@ -163,6 +163,11 @@ def apply_ruling(
     if asked_before:
         links.filter(interrupt=interrupt).delete()
     links.bulk_create(links.model(interrupt=interrupt, group_id=pk) for pk in ids)
+
+
+def _storable(text: str) -> str:
+    """Text that every database takes, whatever a model wrote."""
+    return text.encode("utf-8", "replace").decode().replace("\0", "␀")
 
 
 def _readable(call: ToolCall) -> tuple[str, str]:

@@ -93,7 +93,7 @@ def claim_run(run_id: UUID, *, owner: str) -> Claim | None:
         if not _is_free(run, work.now):
             return None
         after_lapse = run.status == RunStatus.RUNNING
-        if after_lapse and _stopped_inside_a_tool(work, run):
+        if _stopped_inside_a_tool(work, run):
             return None
         book = Rulebook(run.agent)
         decisions = standing_decisions(run) if run.saved_attempt else []
@@ -207,14 +207,16 @@ def _is_free(run: Run, now: datetime) -> bool:
 
 
 def _stopped_inside_a_tool(work: Work, run: Run) -> bool:
-    """Whether the lapsed attempt entered a tool body that never came back.
+    """Whether an earlier attempt entered a tool body that has not come back.
 
     A body that changes nothing may simply be entered again; for any other a person has
     to find out what happened.
     """
-    entered = run.executions.filter(
-        attempt=run.attempt, status=ExecutionStatus.INFLIGHT
-    ).select_related("interrupt")
+    if not run.attempt:
+        return False
+    entered = run.executions.filter(status=ExecutionStatus.INFLIGHT).select_related(
+        "interrupt"
+    )
     entered.filter(read_only=True).delete()
     doubtful = list(entered)
     if doubtful:

@@ -59,11 +59,15 @@ def settle_execution(
         if not permissions.visible_runs(actor).filter(pk=execution.run_id).exists():
             raise NotFound("There is no such tool call.")
         run = lock_run(execution.run_id)
-        execution.refresh_from_db(fields=["status", "owner"])
+        known = RunEnded("The outcome of this call is already known.")
+        # Read again under the lock: somebody else may have settled it meanwhile.
+        execution = run.executions.filter(pk=execution_id).first()
+        if execution is None:
+            raise known
         if not permissions.may_settle(actor, run):
             raise NotAllowed("You may not settle this.")
         if execution.status != ExecutionStatus.IN_DOUBT:
-            raise RunEnded("The outcome of this call is already known.")
+            raise known
         if not note.strip():
             raise InvalidDecision("Say how you found out.", field="note")
         _settle(work, run, execution, settlement, result)

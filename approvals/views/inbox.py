@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
@@ -120,6 +120,6 @@ def _uuid(text: str) -> UUID | None:
 def _time(text: str) -> datetime | None:
     try:
         time = datetime.fromisoformat(text)
-    except ValueError:
+        return time.astimezone(UTC) if timezone.is_aware(time) else None
+    except (ValueError, OverflowError):
         return None
-    return time if timezone.is_aware(time) else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC
 from typing import Any
 from uuid import UUID
 
@@ -171,9 +172,11 @@ def _cursor(text: str) -> tuple[Any, UUID] | None:
     time_text, _sep, pk_text = text.rpartition("_")
     try:
         time, pk = parse_datetime(time_text), UUID(pk_text)
-    except ValueError:
+        if time is None or timezone.is_naive(time):
+            return None
+        return time.astimezone(UTC), pk
+    except (ValueError, OverflowError):
         return None
-    return (time, pk) if time is not None and timezone.is_aware(time) else None
 
 
 def _act(

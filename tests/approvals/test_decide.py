@@ -367,3 +367,18 @@ def test_i03_the_digest_binds_everything_the_page_showed(interrupt, rita, field,
     Interrupt.objects.filter(pk=interrupt.pk).update(**{field: value})
     with pytest.raises(StalePage):
         services.decide(interrupt.pk, shown, reviewer=rita)
+
+
+def test_a_denial_after_ones_own_approval_takes_its_place(
+    desk, make_interrupts, rita, ravi
+):
+    Policy.objects.filter(name="Destructive file tools").update(approvals_required=2)
+    (waiting,) = make_interrupts(1)
+    services.decide(waiting.pk, ballot(waiting), reviewer=rita)
+    services.decide(
+        waiting.pk,
+        ballot(waiting, Verdict.DENY, note="On second thought."),
+        reviewer=rita,
+    )
+    waiting.refresh_from_db()
+    assert waiting.status == InterruptStatus.DENIED

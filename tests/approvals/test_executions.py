@@ -15,6 +15,7 @@ from approvals.exceptions import (
     NotAllowed,
     NotDecided,
     OutcomeUnknown,
+    RunEnded,
     WorkerMayLive,
 )
 from approvals.models import AuditEntry, Decision, Policy, Run, ToolExecution
@@ -392,3 +393,60 @@ def test_a_call_without_any_arguments_text_runs_as_it_was_approved(
     )
     assert isinstance(permit, Permit)
     assert permit.arguments == {}
+
+
+def test_a_retry_does_not_pass_over_a_body_that_never_came_back(approved, rita):
+    attempt = claimed(approved.run_id, GONE).attempt
+    enter(approved, attempt)
+    services.fail_run(approved.run_id, attempt=attempt, error="lost", retryable=True)
+    services.retry_run(approved.run_id, actor=rita)
+
+    assert services.claim_run(approved.run_id, owner="w") is None
+    assert Run.objects.get(pk=approved.run_id).status == RunStatus.IN_DOUBT
+
+
+def test_a_call_that_was_entered_when_its_run_was_cancelled_can_be_settled(
+    approved, rita
+):
+    enter(approved, claimed(approved.run_id, GONE).attempt)
+    services.cancel_run(approved.run_id, actor=rita)
+    execution = ToolExecution.objects.get()
+    assert execution.status == ExecutionStatus.IN_DOUBT
+
+    services.settle_execution(
+        execution.pk, settlement=Settlement.RAN, actor=rita, note="I looked."
+    )
+    execution.refresh_from_db()
+    assert execution.status == ExecutionStatus.DONE
+    assert Run.objects.get(pk=approved.run_id).status == RunStatus.CANCELLED
+
+
+def test_a_second_person_is_told_that_it_is_settled(approved, rita, ravi):
+    enter(approved, claimed(approved.run_id, GONE).attempt)
+    lapse(approved.run_id)
+    services.claim_run(approved.run_id, owner="w")
+    execution = ToolExecution.objects.get()
+    given = {"settlement": Settlement.RAN, "note": "I looked."}
+    services.settle_execution(execution.pk, actor=rita, **given)
+    with pytest.raises(RunEnded, match="already known"):
+        services.settle_execution(execution.pk, actor=ravi, **given)
+
+
+def test_an_approval_of_an_earlier_pause_is_asked_again_too(
+    make_interrupts, rita, ravi
+):
+    (first,) = make_interrupts(1)
+    services.decide(first.pk, ballot(first), reviewer=rita)
+    (_, second) = make_interrupts(
+        [call(call_id="later", turn=2, filename="b")], run=first.run
+    )
+    services.decide(second.pk, ballot(second), reviewer=rita)
+    attempt = claimed(first.run_id).attempt
+    Policy.objects.filter(name="Destructive file tools").update(approvals_required=2)
+
+    with pytest.raises(AskAgain):
+        enter(first, attempt)
+    services.ask_again(first.run_id, attempt=attempt, interrupt_id=first.pk)
+    first.refresh_from_db()
+    assert first.is_open
+    assert Run.objects.get(pk=first.run_id).status == RunStatus.WAITING

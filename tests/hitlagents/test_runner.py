@@ -185,6 +185,7 @@ def test_a_tool_that_raises_is_told_to_the_model_and_the_run_goes_on(play, say, 
         ({"x": float("inf")}, "\"{'x': inf}\""),
         (object, "\"<class 'object'>\""),
         ("a\0b", "a␀b"),
+        ("half \ud83d", "half \\ud83d"),
     ],
 )
 def test_b48_any_result_becomes_text(value, text):
