@@ -212,6 +212,7 @@ SESSION_COOKIE_SAMESITE = "Lax"
 CSRF_COOKIE_NAME = "sayso_csrf"
 CSRF_COOKIE_HTTPONLY = True  # Pages carry the token in their markup.
 CSRF_COOKIE_SAMESITE = "Lax"
+CSRF_FAILURE_VIEW = "approvals.views.errors.csrf_failure"
 if SAYSO_HTTPS:
     SESSION_COOKIE_SECURE = True
     CSRF_COOKIE_SECURE = True

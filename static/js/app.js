@@ -3,6 +3,7 @@
 //
 // For other scripts (events on document):
 //   sayso:announce {text}        say it politely, at most once per 5 s, the newest wins
+//   sayso:problem {text}         say at once that something was not done
 // The live socket is in live.js.
 
 const own = document.getElementById('app-js').dataset;
@@ -111,10 +112,16 @@ function mark(current) {
     else link.removeAttribute('aria-current');
   });
 }
-document.addEventListener('htmx:before:swap', (event) => {
-  const live = event.detail.ctx.sourceElement?.matches('[data-live]');
-  note = (live && $('#detail [data-note]')?.value) || '';
+document.addEventListener('htmx:before:swap', ({detail: {ctx, tasks}}) => {
+  note = '';
   opened = $('#detail [name=open]')?.value ?? '';
+  if (!ctx.sourceElement?.matches('[data-live]')) return;
+  // News of a request that is no longer the open one, or that is being decided here and now,
+  // must not cover what the reader sees.
+  const asked = new URL(ctx.request.action, location.href).searchParams.get('open') ?? '';
+  if (asked !== opened || $('#detail form.htmx-request')) {
+    tasks.splice(0, Infinity, ...tasks.filter(({target}) => target?.id !== 'detail'));
+  } else note = $('#detail [data-note]')?.value ?? '';
 });
 document.addEventListener('htmx:after:swap', () => settle());
 function settle() {
@@ -147,13 +154,18 @@ function problem(text) {
   $('[data-text]', note).textContent = text;
   $('#problem').replaceChildren(note);
 }
+document.addEventListener('sayso:problem', (event) => problem(event.detail.text));
 document.addEventListener('htmx:before:response', (event) => {
-  // A session that ended answers with the sign-in page: show it whole, never inside a card.
-  const {raw} = event.detail.ctx.response;
-  if (raw.redirected && new URL(raw.url).pathname === own.login) {
-    event.preventDefault();
-    location.assign(raw.url);
-  }
+  // A session that ended answers with the sign-in page, which belongs in no card. Nobody is
+  // led away from what they typed: only who wanted to go somewhere goes to sign in.
+  const {response: {raw}, request, sourceElement} = event.detail.ctx;
+  if (!raw.redirected || new URL(raw.url).pathname !== own.login) return;
+  event.preventDefault();
+  if (sourceElement.matches('[data-live]')) return;
+  if (request.method === 'GET') {
+    const next = sourceElement.href ?? location.href;
+    location.assign(`${own.login}?next=${encodeURIComponent(next.replace(location.origin, ''))}`);
+  } else problem(own.signedOut);
 });
 document.addEventListener('htmx:after:request', (event) => {
   if (event.detail.ctx.response.status >= 500) problem(own.notSent);
