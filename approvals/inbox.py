@@ -108,6 +108,10 @@ class Shown:
 
     rows: dict[UUID, str] = field(default_factory=dict)
 
+    @property
+    def any_open(self) -> bool:
+        return any(version.startswith("open-") for version in self.rows.values())
+
     @classmethod
     def read(cls, values: Iterable[str]) -> Shown:
         rows = {}

@@ -25,6 +25,7 @@ from approvals.views.showing import (
     listing,
     must_see_inbox,
     page,
+    today,
     visible,
     visible_anywhere,
 )
@@ -81,11 +82,14 @@ def updates(request: DeskRequest) -> HttpResponse:
         "gone": gone,
         "new": new,
         "current": _uuid(request.GET.get("open", "")),
-        "draw_list": bool(not shown.rows and new["n"]),
+        # Where nothing waits, what arrives pushes nothing away.
+        "draw_list": bool(new["n"]) and not shown.any_open,
     }
+    opened = context["current"]
     if context["draw_list"]:
         context["listing"] = desk.listing(shown)
-    opened = context["current"]
+        if not opened:
+            context |= {"greet": True, **today(request)}
     if opened:
         found = desk.visible.filter(pk=opened).first()
         case = Case(found, request.user) if found else None
