@@ -490,6 +490,17 @@ def test_an_empty_list_fills_by_itself(as_rita, interrupt):
     assert f'id="row-{interrupt.pk}"' in updates(as_rita)
 
 
+def test_a_list_of_decided_ones_fills_by_itself_too(as_rita, rita, make_interrupts):
+    first, second = make_interrupts(2)
+    services.decide(first.pk, ballot(first, Verdict.DENY, note="no"), reviewer=rita)
+    first.refresh_from_db()
+    assert first.decided_at is not None
+    page = updates(as_rita, f"{first.pk}.denied-{int(first.decided_at.timestamp())}")
+    assert f'id="row-{second.pk}"' in page
+    assert 'data-n="0"' in page
+    assert "1 request waits for a person" in page
+
+
 def test_nonsense_from_the_page_is_ignored(as_rita, interrupt):
     page = updates(as_rita, "nonsense", "", f"{uuid.uuid4()}.x", open="x", seen="y")
     assert "arrivals" in page
@@ -545,3 +556,17 @@ def test_many_rows_cost_few_queries(
 
 def test_the_agent_is_named(as_rita, interrupt):
     assert AGENT in as_rita.get(url(interrupt)).content.decode()
+
+
+def test_a_forged_post_is_refused(rita, interrupt):
+    client = Client(enforce_csrf_checks=True)
+    client.force_login(rita)
+    response = post(client, interrupt, "deny", htmx=True, note="no")
+    assert response.status_code == 403
+    assert response["HX-Reswap"] == "none"
+    assert "too old to send from" in response["HX-Trigger"]
+    assert "<html" not in response.content.decode()
+    response = post(client, interrupt, "deny", note="no")
+    assert "<html" in response.content.decode()
+    interrupt.refresh_from_db()
+    assert interrupt.is_open
