@@ -365,7 +365,9 @@ def test_a_failure_says_why_and_can_be_retried(sign_in, tmp_path):
     try:
         member = sign_in("member", base_url=server.url)
         member.goto("/agents/")
-        expect(member.locator(".agent-x")).to_contain_text("SAYSO_MODEL names a model")
+        expect(member.locator("[aria-labelledby=agent-file-ops]")).to_contain_text(
+            "SAYSO_MODEL names a model"
+        )
         begin(member, "hello")
         notice = member.locator(".notice")
         expect(notice).to_contain_text("The run failed. SAYSO_MODEL names a model")
