@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from approvals.schemas import ToolSpec
 from approvals.states import Risk
-from hitlagents.adapters.base import ANSWER, AgentSpec, Gating
+from hitlagents.adapters.base import ANSWER, AgentRunError, AgentSpec, Gating
 from hitlagents.adapters.openai_agents import (
     DISTRIBUTION,
     FRAMEWORK,
@@ -140,10 +140,17 @@ def make() -> Agent[Any]:
 
 
 def build(gating: Gating, *, model: SdkModel | None = None) -> OpenAIAgentsAdapter:
-    """The agent as the policies want it now. Imports the SDK."""
+    """The agent as the policies want it now. Imports the SDK.
+
+    Raises AgentRunError when the environment names a model that cannot be had.
+    """
+    try:
+        model = model or from_environment(scripted_scheduler.reply)
+    except ValueError as error:
+        raise AgentRunError(str(error), retryable=True) from error
     return OpenAIAgentsAdapter(
         make=make,
-        model=model or from_environment(scripted_scheduler.reply),
+        model=model,
         gating=gating,
         cards=CARDS,
         answers=ANSWERS,
