@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import queue
@@ -20,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -104,7 +106,7 @@ class Person:
     def post(self, path: str, data: dict[str, str]) -> httpx.Response:
         response = self.http.post(
             path,
-            data={"csrfmiddlewaretoken": self._token} | data,
+            data=data | {"csrfmiddlewaretoken": self._token},
             headers={"Origin": self.product.url},
         )
         assert response.status_code < 400, f"{path}: {response.status_code}"
@@ -146,11 +148,12 @@ class Frames:
         return self._opened.get(timeout=timeout)
 
     def _read(self) -> None:
-        for text in self._socket:
-            now = time.time()
-            frame = json.loads(text)
-            if frame["op"] == "opened":
-                self._opened.put((frame["id"], now))
+        with contextlib.suppress(ConnectionClosed):  # the product has stopped
+            for text in self._socket:
+                now = time.time()
+                frame = json.loads(text)
+                if frame["op"] == "opened":
+                    self._opened.put((frame["id"], now))
 
 
 @contextmanager
