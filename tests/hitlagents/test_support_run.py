@@ -212,7 +212,7 @@ def own(monkeypatch, mia):
         Policy.objects.filter(gate=Gate.ALLOW, agent_pattern="own").update(position=1)
         it.allowed = allowed
         services.register_tools("own", it.adapter.tools)
-        monkeypatch.setattr(registry, "adapter_for", lambda slug: it.adapter)
+        monkeypatch.setattr(registry, "adapter_for", lambda slug, allowed: it.adapter)
         thread = Thread.objects.create(agent="own", owner=mia)
         return say(thread, "go")
 
