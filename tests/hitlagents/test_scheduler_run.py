@@ -431,7 +431,7 @@ def test_the_calendar_refuses_what_is_not_clear(mia):
 def test_without_the_sdk_the_agent_says_how_to_get_it(fresh, monkeypatch):
     monkeypatch.setattr(registry.catalog, "installed", lambda spec: False)
     with pytest.raises(AgentRunError, match="pip install openai-agents"):
-        registry.adapter_for("scheduler")
+        registry.adapter_for("scheduler", frozenset())
 
 
 def test_a_model_that_cannot_be_had_is_said_in_words(fresh, monkeypatch):
@@ -439,4 +439,4 @@ def test_a_model_that_cannot_be_had_is_said_in_words(fresh, monkeypatch):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("SAYSO_MODEL", "gpt-9")
     with pytest.raises(AgentRunError, match="OPENAI_BASE_URL"):
-        registry.adapter_for("scheduler")
+        registry.adapter_for("scheduler", frozenset())
