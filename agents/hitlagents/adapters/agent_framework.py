@@ -7,7 +7,6 @@ like. ``agent_framework_run`` drives the framework and is imported when a run st
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -18,8 +17,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from approvals.schemas import ToolSpec
 from approvals.states import Verdict
 from hitlagents.adapters.base import (
-    AgentRunError,
-    CheckpointError,
     Gating,
     Host,
     Outcome,
@@ -28,6 +25,7 @@ from hitlagents.adapters.base import (
     State,
 )
 from hitlagents.adapters.failures import damaged
+from hitlagents.adapters.stored import natural, plain, refuse_newer
 
 if TYPE_CHECKING:
     from agent_framework import FunctionTool
@@ -174,33 +172,20 @@ class Snapshot:
             "turn": self.turn,
             "calls": {key: call.to_state() for key, call in self.calls.items()},
         }
-        try:
-            plain: State = json.loads(json.dumps(state, allow_nan=False))
-        except (TypeError, ValueError) as error:
-            raise AgentRunError(
-                "The agent's state cannot be stored as JSON.", retryable=False
-            ) from error
-        return plain
+        return plain(state)
 
     @classmethod
     def from_state(cls, state: State) -> Snapshot:
         """Raises CheckpointError when the state is newer than this code, or damaged."""
-        schema = state.get("schema")
-        if isinstance(schema, int) and schema > SCHEMA:
-            raise CheckpointError(
-                "The stored state was written by a newer version of this adapter "
-                f"(layout {schema}, this one reads {SCHEMA})."
-            )
         try:
-            if schema != SCHEMA:
-                raise ValueError(schema)
+            refuse_newer(state, SCHEMA)
             return cls(
                 session=dict(state["session"]),
-                turn=_natural(state["turn"]),
+                turn=natural(state["turn"]),
                 calls={
                     key: OpenCall(
                         call_id=key,
-                        turn=_natural(call["turn"]),
+                        turn=natural(call["turn"]),
                         tool=str(call["tool"]),
                         reference=str(call["reference"]),
                         asked=call["asked"] is True,
@@ -210,9 +195,3 @@ class Snapshot:
             )
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise damaged() from error
-
-
-def _natural(value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise ValueError(value)
-    return value

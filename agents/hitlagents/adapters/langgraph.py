@@ -21,7 +21,6 @@ from approvals.schemas import ToolSpec
 from approvals.states import Verdict
 from hitlagents.adapters.base import (
     AgentRunError,
-    CheckpointError,
     Gating,
     Host,
     Outcome,
@@ -30,6 +29,7 @@ from hitlagents.adapters.base import (
     State,
 )
 from hitlagents.adapters.failures import damaged
+from hitlagents.adapters.stored import natural, refuse_newer
 
 if TYPE_CHECKING:
     from langchain_core.tools import BaseTool
@@ -241,15 +241,8 @@ class Snapshot:
     @classmethod
     def from_state(cls, state: State) -> Snapshot:
         """Raises CheckpointError when the state is newer than this code, or damaged."""
-        schema = state.get("schema")
-        if isinstance(schema, int) and schema > SCHEMA:
-            raise CheckpointError(
-                "The stored state was written by a newer version of this adapter "
-                f"(layout {schema}, this one reads {SCHEMA})."
-            )
         try:
-            if schema != SCHEMA:
-                raise ValueError(schema)
+            refuse_newer(state, SCHEMA)
             return cls(
                 saver=dict(state["saver"]),
                 turn=natural(state["turn"]),
@@ -262,10 +255,3 @@ class Snapshot:
             )
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise damaged() from error
-
-
-def natural(value: Any) -> int:
-    """``value`` if it is a count. Raises ValueError."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise ValueError(value)
-    return value

@@ -18,8 +18,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from approvals.schemas import ToolSpec
 from approvals.states import Verdict
 from hitlagents.adapters.base import (
-    AgentRunError,
-    CheckpointError,
     Gating,
     Host,
     Outcome,
@@ -28,6 +26,7 @@ from hitlagents.adapters.base import (
     State,
 )
 from hitlagents.adapters.failures import damaged
+from hitlagents.adapters.stored import natural, plain, refuse_newer
 
 if TYPE_CHECKING:
     from agents import Agent
@@ -165,7 +164,7 @@ class OpenCall:
     def from_state(cls, call_id: str, state: Mapping[str, Any]) -> OpenCall:
         return cls(
             call_id=call_id,
-            turn=_natural(state["turn"]),
+            turn=natural(state["turn"]),
             tool=str(state["tool"]),
             agent=str(state["agent"]),
             reference=str(state["reference"]),
@@ -202,26 +201,13 @@ class Snapshot:
             "turn": self.turn,
             "calls": {key: call.to_state() for key, call in self.calls.items()},
         }
-        try:
-            plain: State = json.loads(json.dumps(state, allow_nan=False))
-        except (TypeError, ValueError) as error:
-            raise AgentRunError(
-                "The agent's state cannot be stored as JSON.", retryable=False
-            ) from error
-        return plain
+        return plain(state)
 
     @classmethod
     def from_state(cls, state: State) -> Snapshot:
         """A copy. Raises CheckpointError for a state that is newer or damaged."""
-        schema = state.get("schema")
-        if isinstance(schema, int) and schema > SCHEMA:
-            raise CheckpointError(
-                "The stored state was written by a newer version of this adapter "
-                f"(layout {schema}, this one reads {SCHEMA})."
-            )
         try:
-            if schema != SCHEMA:
-                raise ValueError(schema)
+            refuse_newer(state, SCHEMA)
             copied = json.loads(json.dumps(state))
             history, run = copied["history"], copied["run"]
             if not isinstance(history, list) or not isinstance(run, dict | None):
@@ -233,7 +219,7 @@ class Snapshot:
                 agent=str(copied["agent"]),
                 starting=str(copied["starting"]),
                 run=run,
-                turn=_natural(copied["turn"]),
+                turn=natural(copied["turn"]),
                 calls={
                     key: OpenCall.from_state(key, call)
                     for key, call in copied["calls"].items()
@@ -241,9 +227,3 @@ class Snapshot:
             )
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise damaged() from error
-
-
-def _natural(value: Any) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise ValueError(value)
-    return value
