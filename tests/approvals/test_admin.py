@@ -46,13 +46,13 @@ def records(make_interrupts, rita, fin, mia):
     """One of everything that can be looked at."""
     proposed = [
         call(call_id="call-1"),
-        call("pay", call_id="call-2", amount=12, account="DE02", pin="4711"),
+        call("pay", call_id="call-2", amount=12, account="DE02", pin="pin-4711"),
     ]
     first, second = make_interrupts(proposed)
     services.decide(first.pk, ballot(first), reviewer=rita)
     services.decide(
         second.pk,
-        ballot(second, arguments={"amount": 5, "account": "DE02", "pin": "4712"}),
+        ballot(second, arguments={"amount": 5, "account": "DE02", "pin": "pin-4712"}),
         reviewer=fin,
     )
     claim = services.claim_run(first.run_id, owner="worker")
@@ -154,8 +154,8 @@ def test_i22_secrets_and_salts_are_on_no_page(root, records):
     for label in RECORDS:
         for row in rows(label):
             page = root.get(url(label, "change", row.pk)).content.decode()
-            assert "4711" not in page
-            assert "4712" not in page
+            assert "pin-4711" not in page
+            assert "pin-4712" not in page
             assert "state-of-the-agent" not in page
             for kept in [*Interrupt.objects.all(), *ToolExecution.objects.all()]:
                 assert kept.salt not in page
@@ -164,12 +164,12 @@ def test_i22_secrets_and_salts_are_on_no_page(root, records):
 
 
 def test_json_is_shown_with_nothing_hidden_and_nothing_run():
-    shown = shown_json('{"name":"a\u202eb<b>","pin":"4711"}', hidden=["pin"])
+    shown = shown_json('{"name":"a\u202eb<b>","pin":"pin-4711"}', hidden=["pin"])
     assert shown.startswith("<pre>")
     assert '<mark class="hid" title="right-to-left override">⟦U+202E⟧</mark>' in shown
     assert "b&lt;b&gt;" in shown
     assert "(hidden)" in shown
-    assert "4711" not in shown
+    assert "pin-4711" not in shown
     assert shown_json(None) == "-"
     assert shown_json("{") == "(cannot be read)"
 

@@ -372,10 +372,10 @@ def test_a_megabyte_argument_is_kept_whole(make_interrupts, rita):
 
 
 def test_m16_a_secret_is_in_no_title_and_no_record(make_interrupts):
-    (waiting,) = make_interrupts([call("pay", amount=1, account="7", pin="4711")])
+    (waiting,) = make_interrupts([call("pay", amount=1, account="7", pin="pin-4711")])
     for entry in AuditEntry.objects.all():
-        assert "4711" not in (entry.payload or "")
-    assert services.redacted(waiting)["pin"] == "hidden, 4 characters"
+        assert "pin-4711" not in (entry.payload or "")
+    assert services.redacted(waiting)["pin"] == "hidden, 8 characters"
 
 
 def test_a_call_without_any_arguments_text_runs_as_it_was_approved(

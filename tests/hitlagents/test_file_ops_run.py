@@ -11,6 +11,7 @@ from approvals.states import Gate, RunStatus, Verdict
 from hitlagents import conversations, events, registry, runner
 from hitlagents.demo import file_ops
 from hitlagents.models import Checkpoint, Thread
+from tests.hitlagents.reading import said
 from tests.plugins.cast import OPS, ballot
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -46,14 +47,6 @@ def advance(run):
     async_to_sync(runner.advance)(run.pk, owner="worker")
     run.refresh_from_db()
     return run
-
-
-def said(run):
-    return "".join(
-        members["delta"]
-        for event, members in events.shown(run)
-        if event.type == "TEXT_MESSAGE_CONTENT"
-    )
 
 
 def test_the_file_goes_once_and_only_after_the_approval(thread, files, mia, rita):

@@ -17,6 +17,7 @@ from hitlagents.demo import calendar, scheduler
 from hitlagents.demo.scripted import Item, Reply, Result, Said
 from hitlagents.models import CalendarEntry, Checkpoint, Thread
 from tests.hitlagents.fakes import call
+from tests.hitlagents.reading import said
 from tests.plugins.cast import OPS, ballot
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -59,14 +60,6 @@ def advance(run):
     async_to_sync(runner.advance)(run.pk, owner="worker")
     run.refresh_from_db()
     return run
-
-
-def said(run):
-    return "".join(
-        members["delta"]
-        for event, members in events.shown(run)
-        if event.type == "TEXT_MESSAGE_CONTENT"
-    )
 
 
 def decide(run, reviewer, *verdicts):

@@ -30,6 +30,7 @@ from tests.hitlagents.adapters.test_langgraph import (
 )
 from tests.hitlagents.fakes import call, heard, plays
 from tests.hitlagents.openai_stub import KEY, MODEL, OpenAIStub
+from tests.hitlagents.reading import said
 from tests.plugins.cast import OPS, ballot
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -70,14 +71,6 @@ def say(thread, text):
     run = advance(conversations.send(thread.pk, text, author=thread.owner))
     assert isinstance(run, Run)
     return run
-
-
-def said(run):
-    return "".join(
-        members["delta"]
-        for event, members in events.shown(run)
-        if event.type == "TEXT_MESSAGE_CONTENT"
-    )
 
 
 def open_ones(run):
