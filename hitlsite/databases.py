@@ -22,6 +22,8 @@ def sqlite(path: Path, *, test_directory: Path) -> dict[str, Any]:
         # Its own queue for writers: see the module.
         "ENGINE": "hitlsite.sqlite",
         "NAME": path,
+        # Opening the file costs more than most queries; our threads are few and last.
+        "CONN_MAX_AGE": None,
         "OPTIONS": {
             "transaction_mode": "IMMEDIATE",
             "timeout": 20,
