@@ -422,7 +422,9 @@ class Case:
 
     @cached_property
     def others_open(self) -> int:
-        """How many other requests of this run are still open."""
+        """How many other requests of this run are still open: then it waits."""
+        if self.run.status != RunStatus.WAITING:
+            return 0
         return self.run.interrupts.open().exclude(pk=self.interrupt.pk).count()
 
     @property
@@ -458,8 +460,11 @@ class Case:
     @cached_property
     def ran(self) -> str:
         """What became of the tool body, if it was entered."""
-        if self.decision is None or self.decision.verdict != Verdict.APPROVE:
+        decision = self.decision
+        if decision is None or decision.verdict != Verdict.APPROVE:
             return ""
+        if decision.delivery == Delivery.PENDING:
+            return ""  # what was not sent cannot have been entered
         execution = self.interrupt.executions.order_by("-started").first()
         return execution.status if execution else ""
 

@@ -227,12 +227,14 @@ class Inbox:
             new = new.filter(created__gt=since)
         return new.aggregate(n=Count("pk"), high=Count("pk", filter=Q(risk=Risk.HIGH)))
 
-    def next_after(self, pk: UUID, shown: Shown) -> Interrupt | None:
+    def next_after(self, pk: UUID, shown: Shown) -> UUID | None:
         """The next open request below ``pk`` in the list the reader sees, else the first."""
         order = list(shown.rows)
         start = order.index(pk) + 1 if pk in shown.rows else 0
-        open_ones = {i.pk: i for i in self.visible.open().filter(pk__in=order)}
-        for candidate in order[start:] + order[:start]:
-            if candidate != pk and candidate in open_ones:
-                return open_ones[candidate]
-        return self.view.narrow(self.visible.open()).exclude(pk=pk).first()
+        waiting = self.visible.open().exclude(pk=pk).values_list("pk", flat=True)
+        if order:
+            open_ones = set(waiting.filter(pk__in=order))
+            for candidate in order[start:] + order[:start]:
+                if candidate in open_ones:
+                    return candidate
+        return self.view.narrow(waiting).first()

@@ -287,6 +287,8 @@ class Interrupt(models.Model):
     @property
     def decision(self) -> Decision | None:
         """The decision that stands, if there is one. Uses prefetched ``decisions``."""
+        if self.is_open:
+            return None
         for decision in self.decisions.all():
             if decision.undone_at is None:
                 return decision

@@ -7,8 +7,8 @@ Four permissions, given to groups: ``view_interrupt`` (see what one's review gro
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from django.contrib.auth.models import AnonymousUser, Group, User
@@ -64,11 +64,8 @@ def may_decide(user: Person, interrupt: Interrupt) -> bool:
         return False
     if user.is_superuser:
         return True
-    return in_groups(user, [group.pk for group in interrupt.review_groups.all()])
-
-
-def in_groups(user: Person, groups: Iterable[Any]) -> bool:
-    return user.groups.filter(pk__in=list(groups)).exists()
+    links = Interrupt.review_groups.through.objects
+    return links.filter(interrupt=interrupt.pk, group__user=user.pk).exists()
 
 
 def may_cancel(user: Person, run: Run) -> bool:

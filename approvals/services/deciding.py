@@ -23,7 +23,6 @@ from approvals.models import Decision, Interrupt, Vote
 from approvals.policies import Ruling
 from approvals.services.outcomes import expire, is_past, reopen, settle
 from approvals.services.rulings import (
-    WITH_DECISION,
     approvals_of,
     ruling_for,
     shown_digest,
@@ -31,7 +30,7 @@ from approvals.services.rulings import (
 from approvals.services.tools import misfit
 from approvals.services.work import (
     Work,
-    lock_run,
+    lock_run_of,
     name_of,
     unit_of_work,
 )
@@ -89,21 +88,11 @@ def decide(interrupt_id: UUID, ballot: Ballot, *, reviewer: User) -> Interrupt:
 
 
 def _lock_visible(interrupt_id: UUID, user: User) -> Interrupt:
-    """Lock the run of a request this person may see, then read the request."""
-    run_id = (
-        permissions.visible_interrupts(user)
-        .filter(pk=interrupt_id)
-        .values_list("run_id", flat=True)
-        .first()
-    )
-    if run_id is None:
+    """Lock the run of a request, then read the request if this person may see it."""
+    run = lock_run_of(interrupt_id)
+    interrupt = permissions.visible_interrupts(user).filter(pk=interrupt_id).first()
+    if interrupt is None:
         raise NotFound
-    run = lock_run(run_id)
-    interrupt = (
-        run.interrupts.filter(pk=interrupt_id)
-        .prefetch_related("review_groups", WITH_DECISION)
-        .get()
-    )
     interrupt.run = run
     return interrupt
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from django.db.models import Prefetch
-
 from approvals import canonical, permissions, policies
 from approvals.models import Decision, Interrupt
 from approvals.policies import Rulebook, Ruling
@@ -14,10 +12,6 @@ from approvals.states import (
     Gate,
     Verdict,
 )
-
-#: What a request needs beside its row so that ``interrupt.decision`` asks nothing more.
-WITH_DECISION = Prefetch("decisions", Decision.objects.select_related("reviewer"))
-
 
 def asked_ruling(interrupt: Interrupt) -> Ruling:
     """The ruling as it was when the call was asked."""

@@ -22,6 +22,7 @@ from approvals.states import RunStatus
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
+    from django.db.models import QuerySet
 
 
 @dataclass
@@ -30,6 +31,8 @@ class Work:
 
     now: datetime
     entries: list[audit.Pending] = field(default_factory=list)
+    #: The run whose lock this transaction holds: every verb that joins works on one row.
+    run: Run | None = None
     pings: dict[tuple[str, str], set[str]] = field(default_factory=dict)
 
     def record(
@@ -97,11 +100,26 @@ def lock_run(run_id: UUID) -> Run:
     """Take the run's lock: every change of a run or of its interrupts begins here.
 
     ``no_key``, because the plain form would block inserts that refer to the run.
+    Raises NotFound.
     """
-    try:
-        return Run.objects.select_for_update(no_key=True).get(pk=run_id)
-    except Run.DoesNotExist:
-        raise NotFound("There is no such run.") from None
+    return _lock(Run.objects.filter(pk=run_id), run_id)
+
+
+def lock_run_of(interrupt_id: UUID) -> Run:
+    """The same for the run of a request. Raises NotFound."""
+    return _lock(Run.objects.filter(interrupts=interrupt_id), None)
+
+
+def _lock(runs: QuerySet[Run], run_id: UUID | None) -> Run:
+    work = _current.get()
+    if work is not None and work.run is not None and work.run.pk == run_id:
+        return work.run
+    run = runs.select_for_update(no_key=True, of=("self",)).order_by().first()
+    if run is None:
+        raise NotFound("There is no such run.")
+    if work is not None:
+        work.run = run
+    return run
 
 
 def lock_leased(run_id: UUID, attempt: int) -> Run:

@@ -71,7 +71,7 @@ def decide(request: DeskRequest, pk: UUID) -> HttpResponse:
         channel="chat" if as_card else "inbox",
     )
     try:
-        services.decide(pk, ballot, reviewer=request.user)
+        decided = services.decide(pk, ballot, reviewer=request.user)
     except NotFound as error:
         raise Http404 from error
     except ApprovalsError as error:
@@ -80,7 +80,7 @@ def decide(request: DeskRequest, pk: UUID) -> HttpResponse:
         )
         case = Case(reread(pk), request.user)
         return _again(request, case, typed, problem, status=error.http_status)
-    return _decided(request, Case(reread(pk), request.user), as_card=as_card)
+    return _decided(request, Case(decided, request.user), as_card=as_card)
 
 
 @require_POST
@@ -192,7 +192,7 @@ def _decided(request: DeskRequest, case: Case, *, as_card: bool) -> HttpResponse
         messages.success(request, said)
         if following is None:
             return redirect("interrupt", case.interrupt.pk)
-        return redirect(reverse("interrupt", args=[following.pk]) + desk.view.query())
+        return redirect(reverse("interrupt", args=[following]) + desk.view.query())
     context: dict[str, Any] = {
         **list_frame(desk),
         "row": Row(interrupt=case.interrupt),
@@ -204,10 +204,10 @@ def _decided(request: DeskRequest, case: Case, *, as_card: bool) -> HttpResponse
     if stays:
         context |= detail(request, case) | {"current": case.interrupt.pk}
     elif following is not None:
-        opened = Case(reread(following.pk), request.user)
+        opened = Case(reread(following), request.user)
         context |= detail(request, opened)
         context |= {
-            "current": following.pk,
+            "current": following,
             "next_row": Row(interrupt=opened.interrupt),
             "focus_next": True,
         }
@@ -216,7 +216,7 @@ def _decided(request: DeskRequest, case: Case, *, as_card: bool) -> HttpResponse
     response = render(request, f"{TEMPLATE}#answered", context)
     if following is not None:
         response["HX-Push-Url"] = (
-            reverse("interrupt", args=[following.pk]) + desk.view.query()
+            reverse("interrupt", args=[following]) + desk.view.query()
         )
     elif not stays:
         response["HX-Push-Url"] = reverse("inbox") + desk.view.query()

@@ -47,9 +47,9 @@ def must_see_inbox(request: DeskRequest) -> None:
 def visible(request: DeskRequest, pk: UUID) -> Interrupt:
     """The request, if it exists for this person."""
     return get_object_or_404(
-        permissions.visible_interrupts(request.user)
-        .select_related("run", "run__requester")
-        .prefetch_related("review_groups", "decisions__reviewer"),
+        permissions.visible_interrupts(request.user).select_related(
+            "run", "run__requester"
+        ),
         pk=pk,
     )
 
@@ -59,19 +59,13 @@ def visible_anywhere(request: DeskRequest, pk: UUID) -> Interrupt:
     return get_object_or_404(
         Interrupt.objects.filter(
             run__in=permissions.visible_runs(request.user).values("pk")
-        )
-        .select_related("run", "run__requester")
-        .prefetch_related("review_groups", "decisions__reviewer"),
+        ).select_related("run", "run__requester"),
         pk=pk,
     )
 
 
 def reread(pk: UUID) -> Interrupt:
-    return (
-        Interrupt.objects.select_related("run", "run__requester")
-        .prefetch_related("review_groups", "decisions__reviewer")
-        .get(pk=pk)
-    )
+    return Interrupt.objects.select_related("run", "run__requester").get(pk=pk)
 
 
 # Showing
