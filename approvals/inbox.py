@@ -231,10 +231,11 @@ class Inbox:
         """The next open request below ``pk`` in the list the reader sees, else the first."""
         order = list(shown.rows)
         start = order.index(pk) + 1 if pk in shown.rows else 0
-        waiting = self.visible.open().exclude(pk=pk).values_list("pk", flat=True)
+        waiting = self.visible.open().exclude(pk=pk)
         if order:
-            open_ones = set(waiting.filter(pk__in=order))
+            listed = waiting.filter(pk__in=order)
+            open_ones = set(listed.values_list("pk", flat=True))
             for candidate in order[start:] + order[:start]:
                 if candidate in open_ones:
                     return candidate
-        return self.view.narrow(waiting).first()
+        return self.view.narrow(waiting).values_list("pk", flat=True).first()

@@ -15,6 +15,7 @@ from django.contrib.auth.models import AnonymousUser, Group, User
 from django.db.models import Exists, OuterRef, Q
 
 from approvals.models import AuditEntry, Interrupt, InterruptQuerySet, Run, RunQuerySet
+from approvals.prepared import Prepared, Slot
 
 if TYPE_CHECKING:
     from django.db.models import QuerySet
@@ -48,6 +49,24 @@ def visible_interrupts(user: Person) -> InterruptQuerySet:
     return Interrupt.objects.filter(Exists(mine))
 
 
+def visible_interrupt(user: Person, pk: UUID) -> Interrupt | None:
+    """The request of this id with its run, if it exists for this person."""
+    if sees_everything(user):
+        return _ANY.first(id=pk)
+    return _MINE.first(id=pk, user=user.pk) if sees_inbox(user) else None
+
+
+def _with_run() -> InterruptQuerySet:
+    whole = Interrupt.objects.select_related("run", "run__requester").order_by()
+    return whole.filter(pk=Slot(Interrupt, "id"))
+
+
+_ANY = Prepared(_with_run)
+_MINE = Prepared(
+    lambda: _with_run().filter(review_groups__user=Slot(User, "id", name="user"))[:1]
+)
+
+
 def visible_runs(user: Person) -> RunQuerySet:
     """Runs one asked for, and runs that hold a request one may see."""
     if sees_everything(user):
@@ -64,8 +83,15 @@ def may_decide(user: Person, interrupt: Interrupt) -> bool:
         return False
     if user.is_superuser:
         return True
-    links = Interrupt.review_groups.through.objects
-    return links.filter(interrupt=interrupt.pk, group__user=user.pk).exists()
+    return bool(_IN_GROUP.all(interrupt=interrupt.pk, user=user.pk))
+
+
+_LINKS = Interrupt.review_groups.through
+_IN_GROUP = Prepared(
+    lambda: _LINKS.objects.filter(
+        interrupt=Slot(_LINKS, "interrupt"), group__user=Slot(User, "id", name="user")
+    ).values_list("pk")[:1]
+)
 
 
 def may_cancel(user: Person, run: Run) -> bool:

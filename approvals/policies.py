@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
-from functools import cache, cached_property
+from functools import cached_property, lru_cache
 from itertools import groupby
 from typing import Any
 
-from django.db import connection
 from pydantic import ConfigDict, ValidationError
 
 from approvals.models import Policy, Tool
+from approvals.prepared import Prepared, Slot
 from approvals.schemas import Frozen
 from approvals.states import Gate, NoteRule, OnDeadline
 
@@ -73,25 +73,18 @@ def rule_on(
     return found
 
 
-def load_rules() -> list[Rule]:
+def load_rules() -> Sequence[Rule]:
     """All enabled policies, in order, in one query."""
-    query, values = _rules_query(connection.vendor)
-    with connection.cursor() as cursor:
-        cursor.execute(query, values)
-        rows = [dict(zip(COLUMNS, row, strict=True)) for row in cursor.fetchall()]
-    return list(read(rows))
+    return _read(tuple(_ROWS.all()))
 
 
-@cache
-def _rules_query(vendor: str) -> tuple[str, tuple[Any, ...]]:
-    """The SQL of the rules, made once: every step of every run asks for them."""
-    rows = (
-        Policy.objects.filter(enabled=True)
-        .order_by("position", "pk", "groups__name")
-        .values_list(*COLUMNS)
-    )
-    query, values = rows.query.sql_with_params()
-    return query, tuple(values)
+@lru_cache(maxsize=4)
+def _read(rows: tuple[tuple[Any, ...], ...]) -> Sequence[Rule]:
+    """Rules are asked for at every step of every run, and hardly ever change."""
+    return tuple(read(dict(zip(COLUMNS, row, strict=True)) for row in rows))
+
+
+_TOOLS = Prepared(lambda: Tool.objects.filter(agent=Slot(Tool, "agent")))
 
 
 class Rulebook:
@@ -104,7 +97,7 @@ class Rulebook:
     @cached_property
     def tools(self) -> dict[str, Tool]:
         """The agent's registered tools by name."""
-        return {tool.name: tool for tool in Tool.objects.filter(agent=self.agent)}
+        return {tool.name: tool for tool in _TOOLS.all(agent=self.agent)}
 
     def ruling(self, tool: str) -> Ruling:
         ruling = rule_on(self.agent, tool, rules=self.rules)
@@ -133,6 +126,15 @@ COLUMNS = (
     "undo_seconds",
     "groups__pk",
     "groups__name",
+)
+
+
+_ROWS = Prepared(
+    lambda: (
+        Policy.objects.filter(enabled=True)
+        .order_by("position", "pk", "groups__name")
+        .values_list(*COLUMNS)
+    )
 )
 
 

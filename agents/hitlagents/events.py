@@ -1,8 +1,8 @@
 """The stored events of a run, and the live copy of them.
 
 A worker numbers what happens (``seq``, from 1 over the whole run). Text deltas go to open
-pages at once and are stored in pieces; everything else is stored at once. A page that
-finds that text is missing fetches the stored events instead.
+pages at once; everything is stored soon, in pieces, and at the latest with the state that
+ends the advance. A page that finds that text is missing fetches the stored events instead.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from uuid import UUID
 
 from approvals import live, services
 from approvals.models import Run
+from approvals.prepared import Prepared, Slot
 from hitlagents import wire
 from hitlagents.adapters.base import (
     Happening,
@@ -27,7 +28,7 @@ from hitlagents.models import RunEvent
 
 type Numbered = tuple[int, wire.Event]
 
-#: How long text may wait for its place in the database, in seconds.
+#: How long an event may wait for its place in the database, in seconds.
 PIECE = 0.2
 
 
@@ -52,8 +53,16 @@ def _as_text(members: dict[str, Any]) -> str:
 
 
 def last_seq(run_id: UUID) -> int:
-    newest = RunEvent.objects.filter(run_id=run_id).order_by("-seq").first()
-    return newest.seq if newest else 0
+    return _SEQ.first(run=run_id) or 0
+
+
+_SEQ = Prepared(
+    lambda: (
+        RunEvent.objects.filter(run=Slot(RunEvent, "run"))
+        .order_by("-seq")
+        .values_list("seq", flat=True)[:1]
+    )
+)
 
 
 def shown(run: Run) -> list[tuple[RunEvent, dict[str, Any]]]:
@@ -111,12 +120,12 @@ class EventLog:
         match happening:
             case TextDelta():
                 self._add_text(happening)
-                return
             case ToolCallProposed():
                 self._add(wire.tool_call(happening))
             case ToolCallResult():
                 self._add([wire.tool_result(happening)])
-        await self._store()
+        if self._timer is None:
+            self._timer = asyncio.create_task(self._store_soon())
 
     def begin(self, event: wire.Event) -> None:
         """Record the event that opens this advance; it is stored with the next one."""
@@ -178,8 +187,6 @@ class EventLog:
                 "text": happening.delta,
             },
         )
-        if self._timer is None:
-            self._timer = asyncio.create_task(self._store_soon())
 
     def _flush_text(self) -> None:
         if self._text:

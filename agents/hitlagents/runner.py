@@ -247,6 +247,10 @@ def as_text(value: Any) -> str:
 # Reading and writing, on database threads
 
 
+#: What a later state of the same run replaces.
+CHECKPOINT = ["framework", "framework_version", "schema", "attempt", "state", "created"]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Job:
     """What an advance needs: the adapter, and where the agent goes on from."""
@@ -313,15 +317,19 @@ def _save(
     run, attempt = claim.run, claim.attempt
     with services.unit_of_work():
         services.lock_leased(run.pk, attempt)
-        Checkpoint.objects.update_or_create(
+        checkpoint = Checkpoint(
             run=run,
-            defaults={
-                "framework": adapter.framework,
-                "framework_version": adapter.version,
-                "schema": adapter.schema,
-                "attempt": attempt,
-                "state": json.dumps(outcome.state, ensure_ascii=False),
-            },
+            framework=adapter.framework,
+            framework_version=adapter.version,
+            schema=adapter.schema,
+            attempt=attempt,
+            state=json.dumps(outcome.state, ensure_ascii=False),
+        )
+        Checkpoint.objects.bulk_create(
+            [checkpoint],
+            update_conflicts=True,
+            unique_fields=["run"],
+            update_fields=CHECKPOINT,
         )
         waiting: list[Interrupt] = []
         match outcome:

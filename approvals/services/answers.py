@@ -9,6 +9,7 @@ from django.db.models import QuerySet
 
 from approvals import canonical
 from approvals.models import Decision, Interrupt, Run
+from approvals.prepared import Prepared, Slot
 from approvals.schemas import Answer, ToolCall
 from approvals.states import (
     Delivery,
@@ -22,26 +23,39 @@ def standing_decisions(run: Run) -> list[Decision]:
 
     Those of earlier pauses are in the agent's own state already.
     """
-    last_pause = run_decisions(run).filter(interrupt__attempt=run.saved_attempt)
-    decisions = last_pause.order_by(
-        "interrupt__turn", "interrupt__created", "interrupt_id"
-    )
+    decisions = OF_PAUSE.all(run=run.pk, attempt=run.saved_attempt)
     return [of_run(run, decision) for decision in decisions]
 
 
 def standing_decision(run: Run, call: ToolCall) -> Decision | None:
     """The decision that stands for one call of the run, with its request."""
-    found = run_decisions(run).filter(
-        interrupt__turn=call.turn, interrupt__call_id=call.call_id
-    )
-    decision = next(iter(found), None)
+    decision = OF_CALL.first(run=run.pk, turn=call.turn, call_id=call.call_id)
     return None if decision is None else of_run(run, decision)
 
 
-def run_decisions(run: Run) -> QuerySet[Decision]:
+def run_decisions(run: Run | Slot) -> QuerySet[Decision]:
     return Decision.objects.filter(interrupt__run=run, undone_at=None).select_related(
         "interrupt", "reviewer"
     )
+
+
+OF_PAUSE = Prepared(
+    lambda: (
+        run_decisions(Slot(Interrupt, "run"))
+        .filter(interrupt__attempt=Slot(Interrupt, "attempt"))
+        .order_by("interrupt__turn", "interrupt__created", "interrupt_id")
+    )
+)
+OF_CALL = Prepared(
+    lambda: (
+        run_decisions(Slot(Interrupt, "run"))
+        .filter(
+            interrupt__turn=Slot(Interrupt, "turn"),
+            interrupt__call_id=Slot(Interrupt, "call_id"),
+        )
+        .order_by()
+    )
+)
 
 
 def of_run(run: Run, decision: Decision) -> Decision:

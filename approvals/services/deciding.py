@@ -90,7 +90,7 @@ def decide(interrupt_id: UUID, ballot: Ballot, *, reviewer: User) -> Interrupt:
 def _lock_visible(interrupt_id: UUID, user: User) -> Interrupt:
     """Lock the run of a request, then read the request if this person may see it."""
     run = lock_run_of(interrupt_id)
-    interrupt = permissions.visible_interrupts(user).filter(pk=interrupt_id).first()
+    interrupt = permissions.visible_interrupt(user, interrupt_id)
     if interrupt is None:
         raise NotFound
     interrupt.run = run

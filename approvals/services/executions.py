@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
+from django.db.models import QuerySet
+
 from approvals import canonical
 from approvals.exceptions import (
     ApprovalsError,
@@ -16,6 +18,7 @@ from approvals.exceptions import (
 )
 from approvals.models import Decision, Run, ToolExecution
 from approvals.policies import Rulebook
+from approvals.prepared import Prepared, Slot
 from approvals.schemas import ToolCall
 from approvals.services.answers import refusal_text, standing_decision
 from approvals.services.ending import (
@@ -39,6 +42,23 @@ from approvals.states import (
     Gate,
     Verdict,
 )
+
+#: A body was entered, and nobody knows yet what came of it.
+UNSETTLED = (ExecutionStatus.INFLIGHT, ExecutionStatus.IN_DOUBT)
+
+
+def _with_request() -> QuerySet[ToolExecution]:
+    return ToolExecution.objects.order_by().select_related("interrupt")
+
+
+OF_CALL = Prepared(
+    lambda: _with_request().filter(
+        run=Slot(ToolExecution, "run"),
+        turn=Slot(ToolExecution, "turn"),
+        call_id=Slot(ToolExecution, "call_id"),
+    )
+)
+BY_ID = Prepared(lambda: _with_request().filter(pk=Slot(ToolExecution, "id")))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,12 +92,8 @@ def begin_execution(
     refusal: ApprovalsError | None = None
     with unit_of_work() as work:
         run = lock_leased(run_id, attempt)
-        entered = run.executions.filter(turn=call.turn, call_id=call.call_id)
-        execution = entered.select_related("interrupt").first()
-        if execution is not None and execution.status in (
-            ExecutionStatus.INFLIGHT,
-            ExecutionStatus.IN_DOUBT,
-        ):
+        execution = OF_CALL.first(run=run.pk, turn=call.turn, call_id=call.call_id)
+        if execution is not None and execution.status in UNSETTLED:
             put_in_doubt(work, run, [execution])
             refusal = OutcomeUnknown()
         elif execution is not None:
@@ -277,15 +293,8 @@ def finish_execution(permit: Permit, *, result: str, failed: bool = False) -> No
     """
     with unit_of_work() as work:
         run = lock_run(permit.run_id)
-        execution = (
-            ToolExecution.objects.select_related("interrupt")
-            .filter(pk=permit.execution_id)
-            .first()
-        )
-        if execution is None or execution.status not in (
-            ExecutionStatus.INFLIGHT,
-            ExecutionStatus.IN_DOUBT,
-        ):
+        execution = BY_ID.first(id=permit.execution_id)
+        if execution is None or execution.status not in UNSETTLED:
             return
         was_in_doubt = execution.status == ExecutionStatus.IN_DOUBT
         execution.status = ExecutionStatus.FAILED if failed else ExecutionStatus.DONE
@@ -319,15 +328,8 @@ def withdraw_execution(permit: Permit) -> None:
     """
     with unit_of_work() as work:
         run = lock_run(permit.run_id)
-        execution = (
-            ToolExecution.objects.select_related("interrupt")
-            .filter(
-                pk=permit.execution_id,
-                status__in=[ExecutionStatus.INFLIGHT, ExecutionStatus.IN_DOUBT],
-            )
-            .first()
-        )
-        if execution is None:
+        execution = BY_ID.first(id=permit.execution_id)
+        if execution is None or execution.status not in UNSETTLED:
             return
         was_in_doubt = execution.status == ExecutionStatus.IN_DOUBT
         execution.delete()

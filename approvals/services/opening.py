@@ -53,14 +53,22 @@ def open_interrupts(
     with unit_of_work() as work:
         run = lock_leased(run_id, attempt)
         book = Rulebook(run.agent)
+        known = {
+            (turn, call_id): pk
+            for pk, turn, call_id in run.interrupts.values_list("pk", "turn", "call_id")
+        }
+        again = []
         for place, draft in enumerate(drafts):
-            known = run.interrupts.filter(
-                turn=draft.call.turn, call_id=draft.call.call_id
-            )
-            if not known.update(attempt=attempt):
-                # A microsecond apart, so that lists keep the order of the calls.
-                asked_at = work.now + timedelta(microseconds=place)
-                _open(work, run, draft, book, asked_at)
+            key = (draft.call.turn, draft.call.call_id)
+            if key in known:
+                again.append(known[key])
+                continue
+            # A microsecond apart, so that lists keep the order of the calls.
+            asked_at = work.now + timedelta(microseconds=place)
+            interrupt = _open(work, run, draft, book, asked_at, before=len(known))
+            known[key] = interrupt.pk
+        if again:
+            run.interrupts.filter(pk__in=again).update(attempt=attempt)
         run.status = RunStatus.WAITING
         run.saved_attempt = attempt
         run.lease_owner, run.lease_until = "", None
@@ -86,12 +94,15 @@ def _open(
     draft: InterruptDraft,
     book: Rulebook,
     asked_at: datetime,
-) -> None:
+    *,
+    before: int,
+) -> Interrupt:
+    """``before``: how many requests the run has made already."""
     call = draft.call
     tool = book.tools.get(call.tool)
     ruling = book.ruling(call.tool)
     arguments, problem = _readable(call)
-    problem = problem or _unaskable(run, draft, tool, arguments)
+    problem = problem or _unaskable(run, draft, tool, arguments, before)
     interrupt = Interrupt(
         run=run,
         turn=call.turn,
@@ -141,6 +152,7 @@ def _open(
     elif ruling.gate == Gate.REFUSE:
         note = f"The policy “{ruling.policy}” refuses this call."
         decide_by_system(work, interrupt, Verdict.DENY, "policy", note)
+    return interrupt
 
 
 def apply_ruling(
@@ -183,10 +195,10 @@ def _readable(call: ToolCall) -> tuple[str, str]:
 
 
 def _unaskable(
-    run: Run, draft: InterruptDraft, tool: Tool | None, arguments: str
+    run: Run, draft: InterruptDraft, tool: Tool | None, arguments: str, before: int
 ) -> str:
     """Why nobody should be asked about this call; empty if they should."""
-    if run.interrupts.count() >= MAX_INTERRUPTS:
+    if before >= MAX_INTERRUPTS:
         return f"This run has already asked {MAX_INTERRUPTS} times."
     if draft.kind == InterruptKind.QUESTION:
         return ""

@@ -8,6 +8,7 @@ from django.db.models import Count, Max, Q
 
 from approvals.models import Decision, Interrupt, Run
 from approvals.policies import Ruling
+from approvals.prepared import Prepared, Slot
 from approvals.services.ending import close_interrupt, end_cancelled
 from approvals.services.rulings import asked_ruling
 from approvals.services.work import (
@@ -75,14 +76,25 @@ def resume_if_decided(work: Work, run: Run) -> None:
     It leaves at the latest dispatch time of the gathered decisions, so that an undo time
     of one of them holds for all.
     """
-    found = run.interrupts.aggregate(
-        open=Count("pk", filter=Q(status=InterruptStatus.OPEN)),
-        due=Max("decisions__dispatch_at", filter=Q(decisions__undone_at=None)),
-    )
-    if found["open"]:
+    [(open_ones, due)] = OPEN_AND_DUE.all(run=run.pk)
+    if open_ones:
         work.tell_run(run)
     else:
-        queue(work, run, max(found["due"] or work.now, work.now))
+        queue(work, run, max(due or work.now, work.now))
+
+
+OPEN_AND_DUE = Prepared(
+    lambda: (
+        Interrupt.objects.filter(run=Slot(Interrupt, "run"))
+        .order_by()
+        .values("run")
+        .annotate(
+            open=Count("pk", filter=Q(status=InterruptStatus.OPEN)),
+            due=Max("decisions__dispatch_at", filter=Q(decisions__undone_at=None)),
+        )
+        .values_list("open", "due")
+    )
+)
 
 
 def is_past(interrupt: Interrupt, now: datetime) -> bool:

@@ -13,6 +13,7 @@ from approvals.states import (
     Verdict,
 )
 
+
 def asked_ruling(interrupt: Interrupt) -> Ruling:
     """The ruling as it was when the call was asked."""
     return Ruling.model_validate(interrupt.policy)

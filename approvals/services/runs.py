@@ -214,11 +214,15 @@ def _stopped_inside_a_tool(work: Work, run: Run) -> bool:
     """
     if not run.attempt:
         return False
-    entered = run.executions.filter(status=ExecutionStatus.INFLIGHT).select_related(
-        "interrupt"
+    entered = list(
+        run.executions.filter(status=ExecutionStatus.INFLIGHT).select_related(
+            "interrupt"
+        )
     )
-    entered.filter(read_only=True).delete()
-    doubtful = list(entered)
+    for execution in entered:
+        if execution.read_only:
+            execution.delete()
+    doubtful = [execution for execution in entered if not execution.read_only]
     if doubtful:
         put_in_doubt(work, run, doubtful)
     return bool(doubtful)

@@ -18,6 +18,7 @@ from django.db import transaction
 from approvals import audit, clock, live, wake
 from approvals.exceptions import LostLease, NotFound
 from approvals.models import Interrupt, Run
+from approvals.prepared import Prepared, Slot
 from approvals.states import RunStatus
 
 if TYPE_CHECKING:
@@ -102,24 +103,31 @@ def lock_run(run_id: UUID) -> Run:
     ``no_key``, because the plain form would block inserts that refer to the run.
     Raises NotFound.
     """
-    return _lock(Run.objects.filter(pk=run_id), run_id)
+    work = _current.get()
+    if work is not None and work.run is not None and work.run.pk == run_id:
+        return work.run
+    return _locked(work, LOCKED_RUN.first(id=run_id))
 
 
 def lock_run_of(interrupt_id: UUID) -> Run:
     """The same for the run of a request. Raises NotFound."""
-    return _lock(Run.objects.filter(interrupts=interrupt_id), None)
+    return _locked(_current.get(), LOCKED_RUN_OF.first(id=interrupt_id))
 
 
-def _lock(runs: QuerySet[Run], run_id: UUID | None) -> Run:
-    work = _current.get()
-    if work is not None and work.run is not None and work.run.pk == run_id:
-        return work.run
-    run = runs.select_for_update(no_key=True, of=("self",)).order_by().first()
+def _locked(work: Work | None, run: Run | None) -> Run:
     if run is None:
         raise NotFound("There is no such run.")
     if work is not None:
         work.run = run
     return run
+
+
+def _locking() -> QuerySet[Run]:
+    return Run.objects.select_for_update(no_key=True, of=("self",)).order_by()
+
+
+LOCKED_RUN = Prepared(lambda: _locking().filter(pk=Slot(Run, "id")))
+LOCKED_RUN_OF = Prepared(lambda: _locking().filter(interrupts=Slot(Interrupt, "id")))
 
 
 def lock_leased(run_id: UUID, attempt: int) -> Run:

@@ -46,12 +46,10 @@ def must_see_inbox(request: DeskRequest) -> None:
 
 def visible(request: DeskRequest, pk: UUID) -> Interrupt:
     """The request, if it exists for this person."""
-    return get_object_or_404(
-        permissions.visible_interrupts(request.user).select_related(
-            "run", "run__requester"
-        ),
-        pk=pk,
-    )
+    found = permissions.visible_interrupt(request.user, pk)
+    if found is None:
+        raise Http404
+    return found
 
 
 def visible_anywhere(request: DeskRequest, pk: UUID) -> Interrupt:

@@ -33,7 +33,6 @@ def sweep(*, patience: timedelta = timedelta()) -> None:
     """
     steps: tuple[Callable[[], object], ...] = (
         expire,
-        _recover_rows,
         _free_runs_of_the_gone,
         partial(_wake_runs, patience),
         queue.prune,
@@ -43,11 +42,6 @@ def sweep(*, patience: timedelta = timedelta()) -> None:
             step()
         except Exception:
             logger.exception("sweeper: A step failed; the others go on.")
-
-
-def _recover_rows() -> None:
-    if count := queue.recover(services.worker_is_gone):
-        logger.info("sweeper: Put back %s tasks of a worker that has ended.", count)
 
 
 def _free_runs_of_the_gone() -> None:

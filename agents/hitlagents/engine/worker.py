@@ -12,7 +12,6 @@ import threading
 from datetime import timedelta
 from typing import Any
 
-from approvals import services
 from hitlagents.engine import queue, sweeper, threads, wake
 from hitlagents.engine.threads import in_database, in_queue
 
@@ -34,7 +33,6 @@ class Worker:
     def __init__(self, *, concurrency: int, poll: float = POLL) -> None:
         self._concurrency = concurrency
         self._poll = poll
-        self._owner = services.worker_name()
         self._jobs: set[asyncio.Task[None]] = set()
         #: Whether the last look at the queue found as much as there was room for.
         self._more = False
@@ -66,7 +64,7 @@ class Worker:
         """Start what is due; say how many seconds to wait before the next look."""
         free = self._concurrency - len(self._jobs)
         try:
-            taken = await in_queue(queue.take, self._owner, limit=free)
+            taken = await in_queue(queue.take, limit=free)
         except Exception:
             logger.exception("worker: Could not read the queue; trying again.")
             return self._poll
@@ -85,14 +83,12 @@ class Worker:
         try:
             await row.task.acall(*given["args"], **given["kwargs"])
         except asyncio.CancelledError:
-            await in_queue(queue.put_back, row.pk)
+            await in_queue(queue.put_back, row)
             raise
         # SystemExit too: a tool that calls exit() must not end the worker.
         except (Exception, SystemExit) as error:
             logger.exception("worker: Task %s failed.", row.task_path)
             await in_queue(queue.fail, row, error)
-        else:
-            await in_queue(queue.finish, row.pk)
 
     def _ended(self, job: asyncio.Task[None]) -> None:
         self._jobs.discard(job)

@@ -177,8 +177,7 @@ def test_a_new_worker_takes_up_what_an_ended_one_held(
 ):
     monkeypatch.setattr(services, "worker_is_gone", ENDED_WORKER.__eq__)
     run = make_run()
-    taken = queue.take(ENDED_WORKER, limit=1)
-    assert len(taken.rows) == 1
+    assert len(queue.take(limit=1).rows) == 1
     claim = services.claim_run(run.pk, owner=ENDED_WORKER)
     assert claim is not None
     start_worker()
@@ -218,16 +217,25 @@ def test_the_sweeper_goes_on_after_a_step_that_fails(make_run, monkeypatch, capl
 
 
 def test_rows_are_pruned_when_nobody_will_look_at_them(make_run):
-    for _ in range(3):
+    for _ in range(2):
         make_run()
-    failed, kept, stuck = queue.take("worker", limit=3).rows
+    failed, kept = queue.take(limit=3).rows
+    assert not DBTaskResult.objects.exists()
     queue.fail(failed, ValueError("long ago"))
     queue.fail(kept, ValueError("today"))
     long_ago = timezone.now() - timedelta(days=8)
     DBTaskResult.objects.filter(pk=failed.pk).update(finished_at=long_ago)
-    DBTaskResult.objects.filter(pk=stuck.pk).update(started_at=long_ago)
-    assert queue.prune() == 2
+    assert queue.prune() == 1
     assert [row.pk for row in DBTaskResult.objects.all()] == [kept.pk]
+    assert "today" in kept.traceback
+
+
+def test_a_row_is_had_by_whoever_is_first(make_run, monkeypatch):
+    make_run()
+    found = list(queue.due(timezone.now()))
+    monkeypatch.setattr(queue, "due", lambda now: found)
+    assert len(queue.take(limit=5).rows) == 1
+    assert queue.take(limit=5).rows == []
 
 
 def expiries() -> list[AuditEntry]:
