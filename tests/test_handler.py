@@ -25,7 +25,7 @@ answered_by: list[str] = []
 @csrf_exempt
 def echo(request: HttpRequest) -> HttpResponse:
     answered_by.append(threading.current_thread().name)
-    return HttpResponse(request.method.encode() + b" " + request.body)
+    return HttpResponse(f"{request.method} ".encode() + request.body)
 
 
 def broken(request: HttpRequest) -> HttpResponse:

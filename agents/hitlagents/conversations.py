@@ -12,6 +12,7 @@ from uuid import UUID
 from approvals import services
 from approvals.exceptions import ApprovalsError, InvalidArguments, NotFound
 from approvals.models import Run
+from approvals.prepared import Prepared, Slot
 from approvals.states import RunStatus
 from hitlagents import catalog
 from hitlagents.models import QueuedMessage, RunInput, Thread
@@ -55,8 +56,11 @@ def send(thread_id: UUID, text: str, *, author: User) -> Run | QueuedMessage:
         if not thread.title:
             thread.title = " ".join(text.split())[:200]
         thread.save()
-        if thread.queued.count() >= MAX_QUEUED:
+        waiting = thread.queued.count()
+        if waiting >= MAX_QUEUED:
             raise TooManyQueued
+        if not waiting and not _is_busy(thread):
+            return _start(thread, text)
         message = QueuedMessage.objects.create(thread=thread, text=text)
         run = start_next(thread)
         if run is None:
@@ -80,29 +84,47 @@ def after_run(run_id: UUID) -> None:
 def start_next(thread: Thread) -> Run | None:
     """Turn the oldest waiting message of a locked thread into a run, if it is free."""
     message = thread.queued.first()
-    if message is None or Run.objects.active().filter(thread=thread.pk).exists():
+    if message is None or _is_busy(thread):
         return None
+    message.delete()
+    return _start(thread, message.text)
+
+
+def _is_busy(thread: Thread) -> bool:
+    return Run.objects.active().filter(thread=thread.pk).exists()
+
+
+def _start(thread: Thread, text: str) -> Run:
     spec = catalog.get(thread.agent)
-    last = thread.inputs.order_by("-run__created", "-run_id").first()
+    last = _LAST.first(thread=thread.pk)
     run = services.queue_run(
         agent=thread.agent,
         framework=spec.framework if spec else "",
         thread=thread.pk,
         requester=thread.owner,
-        title=" ".join(message.text.split()),
+        title=" ".join(text.split()),
     )
     RunInput.objects.create(
         run=run,
         thread=thread,
-        message=message.text,
-        after_id=last.run_id if last else None,
+        message=text,
+        after_id=last,
     )
-    message.delete()
     return run
 
 
+_LAST = Prepared(
+    lambda: (
+        RunInput.objects.filter(thread=Slot(RunInput, "thread"))
+        .order_by("-run__created", "-run_id")
+        .values_list("run", flat=True)[:1]
+    )
+)
+
+
 def _lock(threads: QuerySet[Thread], thread_id: UUID) -> Thread:
-    thread = threads.select_for_update(no_key=True).filter(pk=thread_id).first()
+    locking = threads.select_for_update(no_key=True, of=("self",))
+    thread = locking.select_related("owner").filter(pk=thread_id).first()
     if thread is None:
         raise NotFound("There is no such thread.")
     return thread

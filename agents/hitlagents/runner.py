@@ -60,10 +60,11 @@ async def advance(run_id: UUID, *, owner: str) -> None:
     Returns quietly when another worker has it or nothing is to do. Never raises for what
     an agent did; a cancelled task gives the lease back.
     """
-    claim, seq = await in_database(_claim, run_id, owner)
-    if claim is None:
+    taken = await in_database(_take, run_id, owner)
+    if taken is None:
         return
-    work = asyncio.create_task(_drive(claim, owner, seq))
+    claim = taken.claim
+    work = asyncio.create_task(_drive(taken, owner))
     renewal = asyncio.create_task(_renew(run_id, claim.attempt, work))
     try:
         await work
@@ -96,12 +97,14 @@ async def _renew(run_id: UUID, attempt: int, work: asyncio.Task[None]) -> None:
             return
 
 
-async def _drive(claim: services.Claim, owner: str, seq: int) -> None:
+async def _drive(taken: Taken, owner: str) -> None:
+    claim, job = taken.claim, taken.job
     run, attempt = claim.run, claim.attempt
-    host = RunHost(run.pk, attempt, owner, seq)
+    host = RunHost(run.pk, attempt, owner, taken.seq)
     try:
         host.log.begin(wire.run_started(run.thread, run.pk))
-        job = await in_database(_load, claim)
+        if isinstance(job, Exception):
+            raise job
         outcome = await _ask(job, claim, host)
         rest = await host.log.drain()
         ending = host.log.seq + 1
@@ -263,9 +266,27 @@ class Job:
     state_before: State | None = None
 
 
-def _claim(run_id: UUID, owner: str) -> tuple[services.Claim | None, int]:
+@dataclass(frozen=True, kw_only=True)
+class Taken:
+    """A run that is this worker's now, and what to do with it."""
+
+    claim: services.Claim
+    #: The number of the run's last stored event.
+    seq: int
+    #: Or why there is nothing to go on from.
+    job: Job | Exception
+
+
+def _take(run_id: UUID, owner: str) -> Taken | None:
     claim = services.claim_run(run_id, owner=owner)
-    return claim, events.last_seq(run_id) if claim else 0
+    if claim is None:
+        return None
+    job: Job | Exception
+    try:
+        job = _load(claim)
+    except Exception as error:  # noqa: BLE001 - raised where failures are handled
+        job = error
+    return Taken(claim=claim, seq=events.last_seq(run_id), job=job)
 
 
 def _load(claim: services.Claim) -> Job:

@@ -31,6 +31,7 @@ from approvals.services.work import (
     name_of,
     queue,
     unit_of_work,
+    wake_runner,
 )
 from approvals.states import Delivery, ExecutionStatus, RunStatus, Source
 
@@ -71,6 +72,7 @@ def queue_run(
             title=title[:200],
             source=source,
             on_behalf_of=on_behalf_of[:200],
+            status=RunStatus.QUEUED,
             due_at=work.now,
             created=work.now,
         )
@@ -78,7 +80,7 @@ def queue_run(
         work.record(
             "run.queued", actor=actor, run=run, agent=agent, framework=framework
         )
-        queue(work, run, work.now)
+        wake_runner(work, run)
         return run
 
 

@@ -156,7 +156,12 @@ def queue(work: Work, run: Run, due_at: datetime) -> None:
             "updated",
         ]
     )
-    wake.run_queued(run.source, run.pk, due_at)
+    wake_runner(work, run)
+
+
+def wake_runner(work: Work, run: Run) -> None:
+    """Tell whoever works on a queued run, and its pages."""
+    wake.run_queued(run.source, run.pk, run.due_at)
     work.tell_run(run)
 
 
