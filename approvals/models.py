@@ -14,6 +14,7 @@ from django.db.models import Q
 from django.utils import timezone
 
 from approvals import canonical
+from approvals.prepared import Prepared, Slot
 from approvals.states import (
     RUN_ENDED,
     Delivery,
@@ -289,6 +290,8 @@ class Interrupt(models.Model):
         """The decision that stands, if there is one. Uses prefetched ``decisions``."""
         if self.is_open:
             return None
+        if "decisions" not in getattr(self, "_prefetched_objects_cache", {}):
+            return _STANDING.first(interrupt=self.pk)
         for decision in self.decisions.all():
             if decision.undone_at is None:
                 return decision
@@ -387,6 +390,16 @@ SYSTEM_ACTORS = {
     "policy": "the policy",
     "intake": "the intake check",
 }
+
+
+#: For ``Interrupt.decision``.
+_STANDING = Prepared(
+    lambda: (
+        Decision.objects.filter(interrupt=Slot(Decision, "interrupt"), undone_at=None)
+        .select_related("reviewer")
+        .order_by()
+    )
+)
 
 
 class ToolExecution(models.Model):

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     type Person = User | AnonymousUser
 
-DATABASE_BACKEND = "django.contrib.auth.backends.ModelBackend"
+DATABASE_BACKEND = "approvals.backends.DatabaseBackend"
 
 
 def sees_everything(user: Person) -> bool:
