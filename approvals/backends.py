@@ -18,9 +18,11 @@ def _permissions(**of: Slot) -> Any:
 
 
 _PERMISSIONS = Prepared(
-    lambda: _permissions(user=Slot(User, "id"))
-    .union(_permissions(group__user=Slot(User, "id")))
-    .order_by()
+    lambda: (
+        _permissions(user=Slot(User, "id"))
+        .union(_permissions(group__user=Slot(User, "id")))
+        .order_by()
+    )
 )
 
 

@@ -75,15 +75,14 @@ def after_run(run_id: UUID) -> None:
     Not after a failure: a person may want to retry it first. Their next message, or the
     retry's end, lets the waiting ones go on.
     """
-    given = RunInput.objects.select_related("run").filter(run_id=run_id).first()
-    if given is None or given.run.status == RunStatus.FAILED:
-        return
-    start_next(_lock(Thread.objects.all(), given.thread_id))
+    thread = _GOES_ON.first(run=run_id)
+    if thread is not None:
+        start_next(thread)
 
 
 def start_next(thread: Thread) -> Run | None:
     """Turn the oldest waiting message of a locked thread into a run, if it is free."""
-    message = thread.queued.first()
+    message = _WAITING.first(thread=thread.pk)
     if message is None or _is_busy(thread):
         return None
     message.delete()
@@ -113,6 +112,21 @@ def _start(thread: Thread, text: str) -> Run:
     return run
 
 
+def _locking(threads: QuerySet[Thread]) -> QuerySet[Thread]:
+    locking = threads.select_for_update(no_key=True, of=("self",)).order_by()
+    return locking.select_related("owner")
+
+
+#: The thread of a run that ended well, locked.
+_GOES_ON = Prepared(
+    lambda: _locking(Thread.objects.all()).filter(
+        inputs__run=Slot(RunInput, "run"),
+        inputs__run__status__in=[RunStatus.FINISHED, RunStatus.CANCELLED],
+    )
+)
+_WAITING = Prepared(
+    lambda: QueuedMessage.objects.filter(thread=Slot(QueuedMessage, "thread"))[:1]
+)
 _LAST = Prepared(
     lambda: (
         RunInput.objects.filter(thread=Slot(RunInput, "thread"))
@@ -123,8 +137,7 @@ _LAST = Prepared(
 
 
 def _lock(threads: QuerySet[Thread], thread_id: UUID) -> Thread:
-    locking = threads.select_for_update(no_key=True, of=("self",))
-    thread = locking.select_related("owner").filter(pk=thread_id).first()
+    thread = _locking(threads).filter(pk=thread_id).first()
     if thread is None:
         raise NotFound("There is no such thread.")
     return thread

@@ -24,6 +24,7 @@ from approvals.exceptions import (
     OutcomeUnknown,
 )
 from approvals.models import Interrupt
+from approvals.prepared import Prepared, Slot
 from approvals.schemas import ToolCall
 from hitlagents import events, registry, wire
 from hitlagents.adapters.base import (
@@ -289,17 +290,21 @@ def _take(run_id: UUID, owner: str) -> Taken | None:
     return Taken(claim=claim, seq=events.last_seq(run_id), job=job)
 
 
+_CHECKPOINT = Prepared(lambda: Checkpoint.objects.filter(run=Slot(Checkpoint, "run")))
+_INPUT = Prepared(lambda: RunInput.objects.filter(run=Slot(RunInput, "run")))
+
+
 def _load(claim: services.Claim) -> Job:
     """Raises AgentRunError: no such agent, or a state that cannot be read."""
     run = claim.run
     adapter = registry.adapter_for(run.agent, claim.allowed)
     if run.saved_attempt:
-        own = Checkpoint.objects.filter(run=run).first()
+        own = _CHECKPOINT.first(run=run.pk)
         if own is None:
             raise CheckpointError("The saved state of this run is gone.")
         return Job(adapter=adapter, state=_state(own, adapter))
-    given = RunInput.objects.get(run=run)
-    before = Checkpoint.objects.filter(run=given.after_id).first()
+    [given] = _INPUT.all(run=run.pk)
+    before = _CHECKPOINT.first(run=given.after_id) if given.after_id else None
     return Job(
         adapter=adapter, message=given.message, state_before=_state(before, adapter)
     )

@@ -58,6 +58,12 @@ OF_CALL = Prepared(
         call_id=Slot(ToolExecution, "call_id"),
     )
 )
+#: Bodies of a run that were entered and have not come back.
+INSIDE = Prepared(
+    lambda: _with_request().filter(
+        run=Slot(ToolExecution, "run"), status=ExecutionStatus.INFLIGHT
+    )
+)
 BY_ID = Prepared(lambda: _with_request().filter(pk=Slot(ToolExecution, "id")))
 
 

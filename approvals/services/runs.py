@@ -22,6 +22,7 @@ from approvals.services.ending import (
     end_run,
     put_in_doubt,
 )
+from approvals.services.executions import INSIDE
 from approvals.services.work import (
     WORKER,
     Work,
@@ -33,7 +34,7 @@ from approvals.services.work import (
     unit_of_work,
     wake_runner,
 )
-from approvals.states import Delivery, ExecutionStatus, RunStatus, Source
+from approvals.states import Delivery, RunStatus, Source
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -216,11 +217,7 @@ def _stopped_inside_a_tool(work: Work, run: Run) -> bool:
     """
     if not run.attempt:
         return False
-    entered = list(
-        run.executions.filter(status=ExecutionStatus.INFLIGHT).select_related(
-            "interrupt"
-        )
-    )
+    entered = INSIDE.all(run=run.pk)
     for execution in entered:
         if execution.read_only:
             execution.delete()
