@@ -20,6 +20,9 @@ class Runner(Protocol):
     def ended(self, run_id: UUID) -> None:
         """A run finished, failed or was cancelled."""
 
+    def hold(self, thread: UUID) -> None:
+        """Until the transaction ends, let no other run begin on this thread."""
+
 
 _runners: dict[str, Runner] = {}
 
@@ -38,3 +41,9 @@ def run_ended(source: str, run_id: UUID) -> None:
     """Tell the runner of ``source`` that one of its runs is over."""
     if source in _runners:
         _runners[source].ended(run_id)
+
+
+def hold_thread(source: str, thread: UUID) -> None:
+    """Keep the runner of ``source`` from beginning another run on a thread."""
+    if source in _runners:
+        _runners[source].hold(thread)

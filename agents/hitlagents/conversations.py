@@ -80,6 +80,11 @@ def after_run(run_id: UUID) -> None:
         start_next(thread)
 
 
+def hold(thread_id: UUID) -> None:
+    """Take a thread's lock, so that nobody starts a run on it until the transaction ends."""
+    _locking(Thread.objects.filter(pk=thread_id)).first()
+
+
 def start_next(thread: Thread) -> Run | None:
     """Turn the oldest waiting message of a locked thread into a run, if it is free."""
     message = _WAITING.first(thread=thread.pk)

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from django.db.models import Q
 
-from approvals import clock, permissions
+from approvals import clock, permissions, wake
 from approvals.exceptions import NotAllowed, NotFound, RunEnded
 from approvals.models import Run
 from approvals.policies import Rulebook
@@ -168,6 +168,7 @@ def retry_run(run_id: UUID, *, actor: User) -> Run:
             raise NotAllowed("You may not retry this run.")
         if run.status != RunStatus.FAILED:
             raise RunEnded("Only a failed run can be retried.")
+        wake.hold_thread(run.source, run.thread)
         newer = Run.objects.filter(thread=run.thread, created__gt=run.created)
         if newer.exists():
             raise RunEnded("The thread has gone on since; this run can stay as it is.")

@@ -18,6 +18,7 @@ from approvals.exceptions import (
     StalePage,
 )
 from approvals.models import AuditEntry, Decision, Interrupt, Policy
+from approvals.services import expiring
 from approvals.states import Gate, InterruptStatus, NoteRule, RunStatus, Verdict
 from tests.plugins.cast import ballot, call
 
@@ -382,3 +383,27 @@ def test_a_denial_after_ones_own_approval_takes_its_place(
     )
     waiting.refresh_from_db()
     assert waiting.status == InterruptStatus.DENIED
+
+
+def test_k06_a_request_that_cannot_be_expired_keeps_no_other_open(
+    make_interrupts, monkeypatch, caplog
+):
+    (stuck,) = make_interrupts([call(filename="a.txt")])
+    (other,) = make_interrupts([call(filename="b.txt")])
+    now = timezone.now()
+    for at, waiting in enumerate((stuck, other)):
+        Interrupt.objects.filter(pk=waiting.pk).update(
+            expires_at=now - timedelta(seconds=9 - at)
+        )
+    expire = expiring.expire
+
+    def fails(work, run, interrupt):
+        if interrupt == stuck:
+            raise RuntimeError("as the test wants it")
+        expire(work, run, interrupt)
+
+    monkeypatch.setattr(expiring, "expire", fails)
+    assert services.expire_due(now) == 1
+    assert Interrupt.objects.get(pk=other.pk).status == InterruptStatus.EXPIRED
+    assert Interrupt.objects.get(pk=stuck.pk).status == InterruptStatus.OPEN
+    assert str(stuck.pk) in caplog.text

@@ -11,14 +11,13 @@ import os
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from functools import partial
 from itertools import pairwise
 from typing import Any
 
 import pytest
-from django.db import connection, connections
 from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
@@ -44,6 +43,7 @@ from approvals.models import (
 from approvals.states import InterruptStatus, RunStatus, Source, Verdict
 from tests.plugins.cast import ballot, call
 from tests.plugins.machine import on_postgresql
+from tests.racing import Racer, race
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -51,39 +51,6 @@ pytestmark = pytest.mark.django_db(transaction=True)
 ROUNDS = int(os.environ.get("SAYSO_RACE_ROUNDS") or (12 if on_postgresql() else 5))
 #: Races of many threads at once are heavier, so they are run less often.
 CROWDS = max(1, ROUNDS // 10)
-#: So many connections the pool surely has; a crowd has to queue for them.
-FEW = 5
-
-type Racer = Callable[[], Any]
-
-
-def race(racers: Sequence[Racer]) -> list[Any]:
-    """Run all at the same moment; what each returned, or the exception it raised."""
-    barrier = threading.Barrier(len(racers))
-    results: list[Any] = [None] * len(racers)
-
-    def run(at: int, racer: Racer) -> None:
-        try:
-            if len(racers) <= FEW:
-                # Connected before the start, so that nobody is late for that reason.
-                connection.ensure_connection()
-            barrier.wait(timeout=60)
-            results[at] = racer()
-        except Exception as error:  # noqa: BLE001  (it is what the race came to)
-            results[at] = error
-        finally:
-            connections.close_all()
-
-    threads = [
-        threading.Thread(target=run, args=(at, racer), daemon=True)
-        for at, racer in enumerate(racers)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(timeout=120)
-        assert not thread.is_alive(), "a racer is stuck"
-    return results
 
 
 def failures(results: Sequence[Any]) -> list[Exception]:
@@ -107,6 +74,9 @@ def woken():
     class Runner:
         def queued(self, run_id, due_at):
             counts[run_id] += 1
+
+        def hold(self, thread):
+            pass
 
         def ended(self, run_id):
             pass

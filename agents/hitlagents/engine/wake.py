@@ -68,3 +68,8 @@ class HostedRuns:
         from hitlagents import conversations
 
         conversations.after_run(run_id)
+
+    def hold(self, thread: UUID) -> None:
+        from hitlagents import conversations
+
+        conversations.hold(thread)
