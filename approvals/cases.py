@@ -143,6 +143,32 @@ def problem_of(
     )
 
 
+def rule_lines(ruling: Ruling, *, waits: bool) -> list[tuple[str, str]]:
+    """What a rule asks of a decision. ``waits``: whether a request has a deadline."""
+    lines = []
+    if ruling.approvals_required > 1:
+        lines.append((_("Approvals needed"), str(ruling.approvals_required)))
+    lines.append((_("Note"), NoteRule(ruling.note_rule).label))
+    lines.append(
+        (
+            _("Own requests"),
+            _("May be decided")
+            if ruling.requester_may_decide
+            else _("Somebody else decides"),
+        )
+    )
+    if not waits:
+        then = _("Stays open")
+    elif ruling.on_deadline == OnDeadline.CANCEL_RUN:
+        then = _("The run is cancelled")
+    else:
+        then = _("The agent is told no")
+    lines.append((_("If nobody answers"), then))
+    if ruling.undo_seconds:
+        lines.append((_("Undo"), _("Within %s s") % ruling.undo_seconds))
+    return lines
+
+
 class Case:
     """One request for one person. Reads only; everything asked twice is kept."""
 
@@ -364,34 +390,12 @@ class Case:
     @property
     def policy_lines(self) -> list[tuple[str, str]]:
         ruling = self.ruling
-        lines = [
+        who = _("Who can answer") if self.is_question else _("Who can decide")
+        return [
             (_("Rule"), ruling.policy),
-            (
-                _("Who can answer") if self.is_question else _("Who can decide"),
-                self.groups,
-            ),
+            (who, self.groups),
+            *rule_lines(ruling, waits=self.interrupt.expires_at is not None),
         ]
-        if ruling.approvals_required > 1:
-            lines.append((_("Approvals needed"), str(ruling.approvals_required)))
-        lines.append((_("Note"), NoteRule(ruling.note_rule).label))
-        lines.append(
-            (
-                _("Own requests"),
-                _("May be decided")
-                if ruling.requester_may_decide
-                else _("Somebody else decides"),
-            )
-        )
-        if self.interrupt.expires_at is None:
-            then = _("Stays open")
-        elif ruling.on_deadline == OnDeadline.CANCEL_RUN:
-            then = _("The run is cancelled")
-        else:
-            then = _("The agent is told no")
-        lines.append((_("If nobody answers"), then))
-        if ruling.undo_seconds:
-            lines.append((_("Undo"), _("Within %s s") % ruling.undo_seconds))
-        return lines
 
     @cached_property
     def history(self) -> list[Happened]:

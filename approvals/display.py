@@ -11,7 +11,7 @@ import difflib
 import json
 import re
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import lru_cache
@@ -71,8 +71,16 @@ def hidden_characters(text: str) -> list[int]:
 
 
 def _mark(char: str) -> str:
+    return _marked(char, f"⟦U+{ord(char):04X}⟧")
+
+
+def _escaped_mark(char: str) -> str:
+    return _marked(char, json.dumps(char)[1:-1])
+
+
+def _marked(char: str, words: str) -> str:
     name = unicodedata.name(char, "control character").lower()
-    return f'<mark class="hid" title="{escape(name)}">⟦U+{ord(char):04X}⟧</mark>'
+    return f'<mark class="hid" title="{escape(name)}">{words}</mark>'
 
 
 _WORD = re.compile(r"[^\W\d_]+")
@@ -178,11 +186,15 @@ class Shown:
 
 
 def _html_of(
-    text: str, hidden: Sequence[int], odd: Sequence[tuple[int, int]]
+    text: str,
+    hidden: Sequence[int],
+    odd: Sequence[tuple[int, int]],
+    *,
+    mark: Callable[[str], str] = _mark,
 ) -> SafeString:
     if not hidden and not odd:
         return escape(text)
-    edges: list[tuple[int, int, str]] = [(at, 1, _mark(text[at])) for at in hidden]
+    edges: list[tuple[int, int, str]] = [(at, 1, mark(text[at])) for at in hidden]
     edges += [(start, 0, '<mark class="odd">') for start, _end in odd]
     edges += [(end, -1, "</mark>") for _start, end in odd]
     parts: list[str] = []
@@ -225,6 +237,15 @@ def json_text(text: str) -> str:
         )
 
     return _SUSPECT.sub(escaped, text)
+
+
+def json_lines(value: Any) -> SafeString:
+    """A JSON value over several lines, with nothing hidden and still JSON when copied.
+
+    What cannot be seen stands as the escape JSON has for it, marked.
+    """
+    text = json.dumps(value, indent=2, ensure_ascii=False)
+    return _html_of(text, hidden_characters(text), lookalikes(text), mark=_escaped_mark)
 
 
 def visible(text: object) -> SafeString:

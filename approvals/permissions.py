@@ -94,6 +94,17 @@ _IN_GROUP = Prepared(
 )
 
 
+def may_read_rule(user: Person, groups: Iterable[str]) -> bool:
+    """What a rule is called and asks for: for the groups that decide by it, and for who
+    sees every request or every policy. Whoever only asks learns where their call waits.
+    """
+    if not user.is_active:
+        return False
+    if sees_everything(user) or user.has_perm("approvals.view_policy"):
+        return True
+    return sees_inbox(user) and user.groups.filter(name__in=list(groups)).exists()
+
+
 def may_cancel(user: Person, run: Run) -> bool:
     """Reviewers with the permission who see the run, and whoever asked for it."""
     if not user.is_active or not user.is_authenticated:

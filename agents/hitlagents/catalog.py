@@ -20,10 +20,17 @@ def get(slug: str) -> AgentSpec | None:
 
 
 def installed(spec: AgentSpec) -> bool:
-    """Whether the agent's framework is here. Asked of the distribution's metadata: an
-    import would cost seconds and tens of megabytes, and ``import agents`` always works."""
+    """Whether the agent's framework is here."""
+    return version(spec) is not None
+
+
+def version(spec: AgentSpec) -> str | None:
+    """The version of the framework's package; None if it is not here.
+
+    Asked of the distribution's metadata: an import would cost seconds and tens of
+    megabytes, and ``import agents`` always works.
+    """
     try:
-        metadata.distribution(spec.distribution)
+        return metadata.version(spec.distribution)
     except metadata.PackageNotFoundError:
-        return False
-    return True
+        return None

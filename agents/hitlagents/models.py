@@ -160,3 +160,18 @@ class OutboxMail(models.Model):
 
     def __str__(self) -> str:
         return f"{self.subject} to {self.to}"
+
+
+class ToolReading(models.Model):
+    """The last time a worker was asked to say which tools an agent has.
+
+    Only a worker can: it takes importing the agent's framework.
+    """
+
+    agent = models.CharField(max_length=200, primary_key=True)
+    asked_at = models.DateTimeField(default=timezone.now)
+    ended_at = models.DateTimeField(null=True)
+    error = models.TextField(blank=True, help_text="Why the tools could not be read.")
+
+    def __str__(self) -> str:
+        return f"{self.agent}, {self.asked_at:%d %b %Y, %H:%M}"

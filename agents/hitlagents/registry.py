@@ -7,7 +7,7 @@ import threading
 from approvals import services
 from approvals.policies import Rulebook
 from hitlagents import catalog
-from hitlagents.adapters.base import Adapter, AgentRunError, Gating
+from hitlagents.adapters.base import Adapter, AgentRunError, AgentSpec, Gating
 
 _lock = threading.Lock()
 _adapters: dict[tuple[str, frozenset[str]], Adapter] = {}
@@ -20,6 +20,26 @@ def adapter_for(slug: str, allowed: frozenset[str]) -> Adapter:
     At first use it imports the framework and registers the tools. Raises
     AgentRunError when the agent is not hosted here or not installed.
     """
+    spec = _installed(slug)
+    with _lock:
+        if slug not in _registered:
+            _register(spec)
+            # What was allowed before the tools were known may have missed some.
+            allowed = Rulebook(slug).allowed()
+        key = (slug, allowed)
+        if key not in _adapters:
+            _adapters[key] = spec.build(Gating(allowed=allowed))
+        return _adapters[key]
+
+
+def register(slug: str) -> None:
+    """Make the registered tools those of the code here. Raises as ``adapter_for`` does."""
+    spec = _installed(slug)
+    with _lock:
+        _register(spec)
+
+
+def _installed(slug: str) -> AgentSpec:
     spec = catalog.get(slug)
     if spec is None:
         raise AgentRunError(f"No agent named {slug} is hosted here.", retryable=True)
@@ -28,14 +48,10 @@ def adapter_for(slug: str, allowed: frozenset[str]) -> Adapter:
             f"{spec.framework} is not installed. Install it with: {spec.install}",
             retryable=True,
         )
-    with _lock:
-        if slug not in _registered:
-            bare = spec.build(Gating(allowed=frozenset()))
-            services.register_tools(slug, bare.tools)
-            _registered.add(slug)
-            # What was allowed before the tools were known may have missed some.
-            allowed = Rulebook(slug).allowed()
-        key = (slug, allowed)
-        if key not in _adapters:
-            _adapters[key] = spec.build(Gating(allowed=allowed))
-        return _adapters[key]
+    return spec
+
+
+def _register(spec: AgentSpec) -> None:
+    bare = spec.build(Gating(allowed=frozenset()))
+    services.register_tools(spec.slug, bare.tools)
+    _registered.add(spec.slug)

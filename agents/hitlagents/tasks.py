@@ -16,3 +16,12 @@ async def advance_run(run_id: str) -> None:
     from hitlagents import runner
 
     await runner.advance(UUID(run_id), owner=services.worker_name())
+
+
+@task
+async def read_tools(agent: str, person_id: int) -> None:
+    """Register the agent's tools for the page that a person has open."""
+    from hitlagents import tool_reading
+    from hitlagents.engine.threads import in_database
+
+    await in_database(tool_reading.carry_out, agent, person_id)

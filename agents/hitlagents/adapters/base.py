@@ -192,6 +192,8 @@ class AgentSpec:
     #: ``Adapter.model_label`` as it would be now, without importing the framework. May
     #: raise ValueError with a sentence when the model is set up wrong.
     model_label: Callable[[], str] = str
+    #: The models it can be given, in words, each with how.
+    models: Sequence[str] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,6 +8,12 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 OPENAI = "https://api.openai.com/v1"
+#: What ``real_model`` chooses between, for people.
+CHOICES = (
+    "Scripted, without any network: while SAYSO_MODEL is not set",
+    "Any model behind an OpenAI-compatible address: SAYSO_MODEL names it, "
+    "OPENAI_BASE_URL and OPENAI_API_KEY say where and how",
+)
 #: Seconds per word of the scripted model, so that people see it stream.
 WORD_PAUSE = 0.01
 #: Seconds a request may take, and how often a passing failure is ridden out.

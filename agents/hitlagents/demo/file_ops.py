@@ -12,6 +12,7 @@ from pydantic import Field
 
 from approvals.schemas import ToolSpec
 from approvals.states import Risk
+from hitlagents.adapters import model_choice
 from hitlagents.adapters.agent_framework import (
     DISTRIBUTION,
     FRAMEWORK,
@@ -131,6 +132,7 @@ SPEC = AgentSpec(
     install=f"pip install {DISTRIBUTION} agent-framework-openai",
     build=build,
     model_label=lambda: from_environment().label,
+    models=model_choice.CHOICES,
     suggestions=(
         "What files are there?",
         "Please delete report.txt",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from approvals.schemas import ToolSpec
 from approvals.states import Risk
+from hitlagents.adapters import model_choice
 from hitlagents.adapters.base import ANSWER, AgentRunError, AgentSpec, Gating
 from hitlagents.adapters.openai_agents import (
     DISTRIBUTION,
@@ -167,6 +168,7 @@ SPEC = AgentSpec(
     install=f"pip install {DISTRIBUTION}",
     build=build,
     model_label=lambda: from_environment(scripted_scheduler.reply).label,
+    models=model_choice.CHOICES,
     suggestions=(
         "Please schedule a 1:1 with Alice",
         "Please book an intro call with sales to discuss pricing",

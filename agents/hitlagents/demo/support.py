@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from approvals.schemas import ToolSpec
 from approvals.states import Risk
+from hitlagents.adapters import model_choice
 from hitlagents.adapters.base import AgentSpec, Gating
 from hitlagents.adapters.langgraph import (
     DISTRIBUTION,
@@ -97,6 +98,7 @@ SPEC = AgentSpec(
     install=f"pip install {DISTRIBUTION} langchain langchain-openai",
     build=build,
     model_label=lambda: from_environment().label,
+    models=model_choice.CHOICES,
     suggestions=(
         "Reply to Dana about invoice 1042",
         "Please answer tickets 8813 and 8820",
