@@ -239,13 +239,21 @@ def json_text(text: str) -> str:
     return _SUSPECT.sub(escaped, text)
 
 
-def json_lines(value: Any) -> SafeString:
+def show_json(value: Any, *, limit: int | None = None) -> Shown:
     """A JSON value over several lines, with nothing hidden and still JSON when copied.
 
-    What cannot be seen stands as the escape JSON has for it, marked.
+    What cannot be seen stands as the escape JSON has for it, marked. Beyond ``limit``
+    characters it is cut off, without a rest.
     """
     text = json.dumps(value, indent=2, ensure_ascii=False)
-    return _html_of(text, hidden_characters(text), lookalikes(text), mark=_escaped_mark)
+    shown = text if limit is None else text[:limit]
+    hidden, odd = hidden_characters(shown), lookalikes(shown)
+    return Shown(
+        html=_html_of(shown, hidden, odd, mark=_escaped_mark),
+        size=len(text),
+        hidden=len(hidden),
+        odd_words=tuple(dict.fromkeys(shown[a:b][:60] for a, b in odd)),
+    )
 
 
 def visible(text: object) -> SafeString:

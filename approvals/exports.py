@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
 from uuid import UUID
 
-from asgiref.sync import sync_to_async
 from django.contrib.auth.decorators import login_required
-from django.core.handlers.asgi import ASGIRequest
 from django.http import (
     Http404,
     HttpRequest,
     HttpResponse,
     HttpResponseBase,
-    StreamingHttpResponse,
 )
 from django.utils import timezone
 from django.views.decorators.http import require_safe
 
 from approvals import audit, permissions
+from approvals.http import download_lines
 from approvals.models import AuditHead
 
 BATCH = 500
@@ -35,16 +32,9 @@ def export(request: HttpRequest) -> HttpResponseBase:
         since, run = _since(request), _run(request)
     except ValueError as error:
         return HttpResponse(str(error), status=400, content_type="text/plain")
-    batches = Batches(since=since, run=run)
-    response = StreamingHttpResponse(
-        batches.later() if isinstance(request, ASGIRequest) else batches.now(),
-        content_type="application/x-ndjson; charset=utf-8",
-    )
     part = f"-run-{run}" if run else f"-from-{since}" if since > 1 else ""
     name = f"sayso-audit-{timezone.now():%Y%m%dT%H%M%SZ}{part}.jsonl"
-    response["Content-Disposition"] = f'attachment; filename="{name}"'
-    response["Cache-Control"] = "no-store"
-    return response
+    return download_lines(request, Batches(since=since, run=run).next, name)
 
 
 class Batches:
@@ -56,16 +46,7 @@ class Batches:
         head = AuditHead.objects.first()
         self.upto = head.number if head else 0
 
-    def now(self) -> Iterator[str]:
-        while lines := self._next():
-            yield lines
-
-    async def later(self) -> AsyncIterator[str]:
-        # A plain iterator would be read to its end before the first byte is sent.
-        while lines := await sync_to_async(self._next)():
-            yield lines
-
-    def _next(self) -> str:
+    def next(self) -> str:
         links = audit.stored_links(
             after=self.after, upto=self.upto, run=self.run, limit=BATCH
         )

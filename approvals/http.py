@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from django.http import HttpRequest, HttpResponse
+from asgiref.sync import sync_to_async
+from django.core.handlers.asgi import ASGIRequest
+from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.shortcuts import render
 from django.urls import NoReverseMatch, reverse
 from django.utils.http import url_has_allowed_host_and_scheme
@@ -45,6 +48,32 @@ def respond(
     name = f"{template}#{fragment}" if wants_fragment(request) else template
     response = render(request, name, context, status=status)
     response["Vary"] = "HX-Request"
+    response["Cache-Control"] = "no-store"
+    return response
+
+
+def download_lines(
+    request: HttpRequest, more: Callable[[], str], filename: str
+) -> StreamingHttpResponse:
+    """JSON lines as they are read: whatever ``more`` gives, until it gives nothing.
+
+    ``more`` runs on a thread for database work and keeps no cursor between two calls.
+    """
+
+    def now() -> Iterator[str]:
+        while lines := more():
+            yield lines
+
+    async def later() -> AsyncIterator[str]:
+        # A plain iterator would be read to its end before the first byte is sent.
+        while lines := await sync_to_async(more)():
+            yield lines
+
+    response = StreamingHttpResponse(
+        later() if isinstance(request, ASGIRequest) else now(),
+        content_type="application/x-ndjson; charset=utf-8",
+    )
+    response["Content-Disposition"] = f'attachment; filename="{filename}"'
     response["Cache-Control"] = "no-store"
     return response
 

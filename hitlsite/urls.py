@@ -11,5 +11,6 @@ urlpatterns = [
     path("accounts/login/", SignInView.as_view(), name="login"),
     path("accounts/logout/", LogoutView.as_view(), name="logout"),
     path("agents/", include("hitlagents.urls")),
+    path("runs/", include("hitlagents.run_urls")),
     path("", include("approvals.urls")),
 ]

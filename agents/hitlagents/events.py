@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -72,13 +72,19 @@ def shown(run: Run) -> list[tuple[RunEvent, dict[str, Any]]]:
     one; its events then no longer count.
     """
     events = list(run.events.all())
-    saved = {event.attempt for event in events if event.type == "RUN_FINISHED"}
-    last = max((event.attempt for event in events), default=0)
+    counted = attempts_that_count((event.attempt, event.type) for event in events)
     return [
         (event, json.loads(event.payload))
         for event in events
-        if event.attempt in saved or event.attempt == last
+        if event.attempt in counted
     ]
+
+
+def attempts_that_count(seen: Iterable[tuple[int, str]]) -> frozenset[int]:
+    """Of the attempts and types of all events of a run: the attempts not played again."""
+    pairs = list(seen)
+    saved = {attempt for attempt, type in pairs if type == "RUN_FINISHED"}
+    return frozenset(saved | {max((attempt for attempt, _ in pairs), default=0)})
 
 
 def utf16_length(text: str) -> int:

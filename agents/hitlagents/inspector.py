@@ -68,7 +68,7 @@ class InspectedTool:
 
     @property
     def schema_lines(self) -> SafeString:
-        return display.json_lines(self.schema)
+        return display.show_json(self.schema).html
 
     @property
     def parameters(self) -> list[Parameter]:

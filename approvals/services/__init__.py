@@ -17,7 +17,7 @@ from approvals.services.executions import (
 from approvals.services.expiring import expire_due
 from approvals.services.opening import open_interrupts
 from approvals.services.records import changing_policies, erase_payload
-from approvals.services.rulings import redacted, ruling_for, shown_digest
+from approvals.services.rulings import hidden_words, redacted, ruling_for, shown_digest
 from approvals.services.runs import (
     LEASE,
     Claim,
@@ -55,6 +55,7 @@ __all__ = [
     "fail_run",
     "finish_execution",
     "finish_run",
+    "hidden_words",
     "lock_leased",
     "make_group",
     "open_interrupts",

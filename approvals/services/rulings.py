@@ -64,9 +64,13 @@ def redacted(interrupt: Interrupt) -> Any:
     if isinstance(arguments, dict):
         for name in interrupt.secrets:
             if name in arguments:
-                size = len(str(arguments[name]))
-                arguments[name] = f"hidden, {size} characters"
+                arguments[name] = hidden_words(arguments[name])
     return arguments
+
+
+def hidden_words(value: object) -> str:
+    """What stands where the value of a secret parameter was."""
+    return f"hidden, {len(str(value))} characters"
 
 
 def unsatisfied(decision: Decision, book: Rulebook) -> str:
