@@ -175,6 +175,21 @@ class Adapter(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
+class DataPage:
+    """What an agent has done, as a page of each conversation with it, for its owner."""
+
+    #: What it is called beside the conversation, such as "Calendar".
+    label: str
+    #: Name of a Lucide icon.
+    icon: str
+    #: Draws ``data``, inside the page's frame.
+    template: str
+    #: Reads ``data`` for a thread. The mapping is the query of the page's address. Changes
+    #: nothing, and imports Django inside.
+    read: Callable[[UUID, Mapping[str, str]], Mapping[str, Any]]
+
+
+@dataclass(frozen=True, kw_only=True)
 class AgentSpec:
     """An agent as the catalogue lists it; ``build`` imports the framework, so call it late."""
 
@@ -194,6 +209,8 @@ class AgentSpec:
     model_label: Callable[[], str] = str
     #: The models it can be given, in words, each with how.
     models: Sequence[str] = ()
+    #: Where the owner of a conversation sees what the agent did.
+    page: DataPage | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

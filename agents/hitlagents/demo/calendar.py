@@ -7,10 +7,13 @@ importing this costs nothing and needs no settings.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
+
+from hitlagents.adapters.base import DataPage
 
 if TYPE_CHECKING:
     from django.db.models import QuerySet
@@ -90,6 +93,26 @@ def cancel(thread_id: UUID, meeting: str) -> str:
     entry.cancelled_at = timezone.now()
     entry.save(update_fields=["cancelled_at"])
     return f"Cancelled {described(entry)}."
+
+
+def page(thread_id: UUID, asked: Mapping[str, str]) -> Mapping[str, Any]:
+    """Everything in the calendar of the person who owns the thread, in its order in time."""
+    from django.db.models import F
+
+    from hitlagents.models import CalendarEntry
+
+    entries = CalendarEntry.objects.filter(owner_id=_owner(thread_id)).order_by(
+        F("starts_at").asc(nulls_last=True), "pk"
+    )
+    return {"entries": entries}
+
+
+PAGE = DataPage(
+    label="Calendar",
+    icon="calendar-days",
+    template="hitlagents/data/calendar.html",
+    read=page,
+)
 
 
 def described(entry: CalendarEntry) -> str:

@@ -22,7 +22,7 @@ from hitlagents.adapters.agent_framework import (
 )
 from hitlagents.adapters.agent_framework_models import from_environment
 from hitlagents.adapters.base import AgentRunError, AgentSpec, Gating
-from hitlagents.demo.workspace import Workspace, WorkspaceError
+from hitlagents.demo.workspace import Workspace, WorkspaceError, files_page
 from hitlagents.toolcall import TOOL_CONTEXT
 
 if TYPE_CHECKING:
@@ -133,6 +133,7 @@ SPEC = AgentSpec(
     build=build,
     model_label=lambda: from_environment().label,
     models=model_choice.CHOICES,
+    page=files_page(workspaces),
     suggestions=(
         "What files are there?",
         "Please delete report.txt",

@@ -7,8 +7,12 @@ importing this costs nothing and needs no settings.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 from uuid import UUID
+
+from hitlagents.adapters.base import DataPage
 
 MAX_LINE = 200
 MAX_BODY = 20_000
@@ -78,3 +82,18 @@ def refund(
         },
     )
     return f"Refunded invoice {invoice} and wrote to {mail.to}."
+
+
+def page(thread_id: UUID, asked: Mapping[str, str]) -> Mapping[str, Any]:
+    """The mails that were sent in a thread, newest first."""
+    from hitlagents.models import OutboxMail
+
+    return {"mails": OutboxMail.objects.filter(thread_id=thread_id).order_by("-pk")}
+
+
+PAGE = DataPage(
+    label="Outbox",
+    icon="mails",
+    template="hitlagents/data/outbox.html",
+    read=page,
+)

@@ -169,6 +169,7 @@ SPEC = AgentSpec(
     build=build,
     model_label=lambda: from_environment(scripted_scheduler.reply).label,
     models=model_choice.CHOICES,
+    page=calendar.PAGE,
     suggestions=(
         "Please schedule a 1:1 with Alice",
         "Please book an intro call with sales to discuss pricing",

@@ -99,6 +99,7 @@ SPEC = AgentSpec(
     build=build,
     model_label=lambda: from_environment().label,
     models=model_choice.CHOICES,
+    page=outbox.PAGE,
     suggestions=(
         "Reply to Dana about invoice 1042",
         "Please answer tickets 8813 and 8820",

@@ -8,9 +8,15 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
+from urllib.parse import quote
 from uuid import UUID
+
+from hitlagents.adapters.base import DataPage
 
 MAX_BYTES = 100_000
 MAX_LISTED = 200
@@ -40,6 +46,26 @@ class WorkspaceError(Exception):
     """Why a name was refused or a file could not be used, as a sentence for the model."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class File:
+    """A file as a list shows it."""
+
+    name: str
+    size: int
+    changed: datetime
+
+    @property
+    def size_words(self) -> str:
+        if self.size < 1000:
+            return f"{self.size} bytes"
+        return f"{self.size / 1000:.1f} KB"
+
+    @property
+    def address(self) -> str:
+        """The name for an address; also for names that are no text."""
+        return quote(os.fsencode(self.name), safe="")
+
+
 class Workspace:
     """The files of one thread below ``root``, seeded on first use."""
 
@@ -64,26 +90,41 @@ class Workspace:
                 path.unlink()
             fresh.rmdir()
 
+    @classmethod
+    def existing(cls, root: Path, thread_id: UUID) -> Workspace | None:
+        """The files of a thread whose agent has looked at them; looking makes none."""
+        return cls(root, thread_id) if (root / str(thread_id)).exists() else None
+
+    def files(self) -> list[File]:
+        """The plain files, by name."""
+        found = []
+        for entry in os.scandir(self.folder):
+            if entry.is_file(follow_symlinks=False):
+                known = entry.stat(follow_symlinks=False)
+                changed = datetime.fromtimestamp(known.st_mtime, UTC)
+                found.append(File(name=entry.name, size=known.st_size, changed=changed))
+        return sorted(found, key=lambda file: file.name)
+
     def listing(self) -> str:
-        files = sorted(
-            (entry.name, entry.stat(follow_symlinks=False).st_size)
-            for entry in os.scandir(self.folder)
-            if entry.is_file(follow_symlinks=False)
-        )
+        files = self.files()
         if not files:
             return "The workspace is empty."
-        lines = [f"- {name} ({_size(size)})" for name, size in files[:MAX_LISTED]]
+        lines = [f"- {file.name} ({file.size_words})" for file in files[:MAX_LISTED]]
         if len(files) > MAX_LISTED:
             lines.append(f"- and {len(files) - MAX_LISTED} more")
         return f"The workspace holds {_count(len(files))}:\n" + "\n".join(lines)
 
     def read(self, name: str) -> str:
+        return f"Contents of {name}:\n{self.text(name)}"
+
+    def text(self, name: str) -> str:
+        """What a file holds, as text, its beginning if it is large."""
         descriptor = self._open(name)
         with os.fdopen(descriptor, "rb") as file:
             raw = file.read(MAX_BYTES + 1)
         text = raw[:MAX_BYTES].decode("utf-8", errors="replace")
         more = f"\n(only the first {MAX_BYTES} bytes)" if len(raw) > MAX_BYTES else ""
-        return f"Contents of {name}:\n{text}{more}"
+        return f"{text}{more}"
 
     def delete(self, name: str) -> str:
         os.close(self._open(name))
@@ -153,9 +194,33 @@ def _short(name: str) -> str:
     return name if len(name) <= 80 else f"{name[:77]}…"
 
 
-def _size(size: int) -> str:
-    return f"{size} bytes" if size < 1000 else f"{size / 1000:.1f} KB"
-
-
 def _count(files: int) -> str:
     return "1 file" if files == 1 else f"{files} files"
+
+
+def files_page(root: Callable[[], Path]) -> DataPage:
+    """The page of an agent that works on files; ``root`` is asked when it is read."""
+
+    def read(thread_id: UUID, asked: Mapping[str, str]) -> Mapping[str, Any]:
+        workspace = Workspace.existing(root(), thread_id)
+        if workspace is None:
+            return {"files": None}
+        files = workspace.files()
+        data: dict[str, Any] = {
+            "files": files[:MAX_LISTED],
+            "more": max(0, len(files) - MAX_LISTED),
+            "name": asked.get("file", ""),
+        }
+        if data["name"]:
+            try:
+                data["text"] = workspace.text(data["name"])
+            except WorkspaceError as error:
+                data["problem"] = str(error)
+        return data
+
+    return DataPage(
+        label="Files",
+        icon="folder-open",
+        template="hitlagents/data/files.html",
+        read=read,
+    )
