@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -188,7 +188,7 @@ class Secrets:
         of_tool = dict(tools.values_list("name", "secrets"))
         if any(of_tool.values()):
             for members in self._members("TOOL_CALL_START"):
-                secrets = of_tool.get(members.get("toolCallName"), [])
+                secrets = of_tool.get(str(members.get("toolCallName")), [])
                 names[str(members.get("toolCallId"))].update(secrets)
         return {call: frozenset(some) for call, some in names.items() if some}
 
@@ -253,7 +253,7 @@ def _texts(value: Any) -> Iterable[str]:
         yield value if isinstance(value, str) else json.dumps(value)
 
 
-def saved_state(run: Run) -> dict[str, Any] | None:
+def saved_state(run: Run) -> Mapping[str, object] | None:
     """What may be told of the agent's saved state: who wrote it, and its size. Never it."""
     return (
         Checkpoint.objects.filter(run=run)
