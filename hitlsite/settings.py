@@ -56,6 +56,8 @@ DEBUG = env_bool("SAYSO_DEBUG")
 SAYSO_DEMO = env_bool("SAYSO_DEMO", default=not SAYSO_PUBLIC and not DATABASE_URL)
 SAYSO_PROCESSES = env_int("SAYSO_PROCESSES", 1, minimum=1)
 SAYSO_RUNS = env_int("SAYSO_RUNS", 32, minimum=1)
+# Modules that bring an agent each, beside those of Sayso itself.
+SAYSO_AGENTS = env_list("SAYSO_AGENTS")
 
 # --- Files -----------------------------------------------------------------------------
 

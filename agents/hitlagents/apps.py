@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 from django.apps import AppConfig
+from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
 
 
 class HitlAgentsConfig(AppConfig):
@@ -11,6 +13,12 @@ class HitlAgentsConfig(AppConfig):
     def ready(self) -> None:
         from approvals import wake
         from approvals.states import Source
+        from hitlagents import catalog
         from hitlagents.engine.wake import HostedRuns
 
         wake.connect(Source.HOSTED, HostedRuns())
+        for name in settings.SAYSO_AGENTS:
+            try:
+                catalog.add(name)
+            except catalog.Unusable as error:
+                raise ImproperlyConfigured(f"SAYSO_AGENTS: {error}") from error

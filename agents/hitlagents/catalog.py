@@ -2,12 +2,36 @@
 
 from __future__ import annotations
 
-from importlib import metadata
+import re
+from importlib import import_module, metadata
 
 from hitlagents.adapters.base import AgentSpec
 from hitlagents.demo import file_ops, scheduler, support
 
 _AGENTS = {spec.slug: spec for spec in (file_ops.SPEC, scheduler.SPEC, support.SPEC)}
+
+
+class Unusable(Exception):
+    """A module that was named as an agent is none; the text says why."""
+
+
+def add(module_name: str) -> AgentSpec:
+    """Take up the agent of a module: its ``SPEC``. Raises Unusable."""
+    try:
+        module = import_module(module_name)
+    except (ImportError, TypeError, ValueError) as error:
+        raise Unusable(f"{module_name!r} cannot be imported: {error}.") from error
+    spec = getattr(module, "SPEC", None)
+    if not isinstance(spec, AgentSpec):
+        raise Unusable(f"{module_name!r} has no AgentSpec named SPEC.")
+    if not re.fullmatch(r"[a-z0-9][a-z0-9_-]{0,99}", spec.slug):
+        raise Unusable(
+            f"{module_name!r} names its agent {spec.slug!r}; a name is made of small "
+            "letters, digits, - and _."
+        )
+    if _AGENTS.setdefault(spec.slug, spec) is not spec:
+        raise Unusable(f"{module_name!r} brings a second agent named {spec.slug!r}.")
+    return spec
 
 
 def agents() -> list[AgentSpec]:

@@ -21,14 +21,18 @@ if TYPE_CHECKING:
     from hitlagents.demo.scripted import Item, Reply
 
 
-def from_environment(environ: Mapping[str, str] | None = None) -> ChatModel:
-    """The model the environment names (see ``model_choice``), else the scripted one.
+def from_environment(
+    environ: Mapping[str, str] | None = None,
+    *,
+    script: Callable[[Sequence[Item]], Reply] = demo.reply,
+) -> ChatModel:
+    """The model the environment names (see ``model_choice``), else one playing ``script``.
 
     Raises ValueError when the environment names one but not where it is.
     """
     real = real_model(environ)
     if real is None:
-        return scripted(demo.reply, pause=WORD_PAUSE)
+        return scripted(script, pause=WORD_PAUSE)
     return openai_compatible(real.name, base_url=real.base_url, key=real.key)
 
 
