@@ -1,21 +1,28 @@
-"""``./dev bench [latency|cycles|footprint]``: measure the served product."""
+"""``./dev bench [latency|cycles|footprint|memory|resume]``: measure the product."""
 
 from __future__ import annotations
 
 import argparse
 
-from bench import cycles, footprint, latency
+from bench import cycles, footprint, latency, memory, resume
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="./dev bench", description=__doc__)
     parser.add_argument(
-        "what", nargs="?", choices=["latency", "cycles", "footprint"], default=None
+        "what",
+        nargs="?",
+        choices=["latency", "cycles", "footprint", "memory", "resume"],
+        default=None,
     )
     parser.add_argument("--rounds", type=int, default=0, help="more rounds, less noise")
     given = parser.parse_args()
     if given.what in (None, "footprint"):
         footprint.main()
+    if given.what in (None, "memory"):
+        memory.main()
+    if given.what in (None, "resume"):
+        resume.main(given.rounds or 60)
     if given.what in (None, "latency"):
         latency.main(given.rounds or 60)
     if given.what in (None, "cycles"):

@@ -12,7 +12,7 @@ _AGENTS = {spec.slug: spec for spec in (file_ops.SPEC, scheduler.SPEC, support.S
 
 
 class Unusable(Exception):
-    """A module that was named as an agent is none; the text says why."""
+    """What was given as an agent is none; the text says why."""
 
 
 def add(module_name: str) -> AgentSpec:
@@ -24,14 +24,22 @@ def add(module_name: str) -> AgentSpec:
     spec = getattr(module, "SPEC", None)
     if not isinstance(spec, AgentSpec):
         raise Unusable(f"{module_name!r} has no AgentSpec named SPEC.")
+    try:
+        take(spec)
+    except Unusable as error:
+        raise Unusable(f"{module_name!r}: {error}") from error
+    return spec
+
+
+def take(spec: AgentSpec) -> None:
+    """Put an agent at the end of the catalogue. Raises Unusable."""
     if not re.fullmatch(r"[a-z0-9][a-z0-9_-]{0,99}", spec.slug):
         raise Unusable(
-            f"{module_name!r} names its agent {spec.slug!r}; a name is made of small "
-            "letters, digits, - and _."
+            f"{spec.slug!r} is no name for an agent; it takes small letters, digits, "
+            "- and _."
         )
     if _AGENTS.setdefault(spec.slug, spec) is not spec:
-        raise Unusable(f"{module_name!r} brings a second agent named {spec.slug!r}.")
-    return spec
+        raise Unusable(f"There are two agents named {spec.slug!r}.")
 
 
 def agents() -> list[AgentSpec]:

@@ -231,9 +231,9 @@ def test_a_name_that_is_no_agent_stops_the_start_with_a_sentence(folder):
         ("SPEC = 1", "has no AgentSpec"),
         ("", "has no AgentSpec"),
         ("from hitlagents.demo.support import SPEC as A; import dataclasses;"
-         "SPEC = dataclasses.replace(A, slug='a/b')", "a name is made of"),
+         "SPEC = dataclasses.replace(A, slug='a/b')", "is no name for an agent"),
         ("from hitlagents.demo.support import SPEC as A; import dataclasses;"
-         "SPEC = dataclasses.replace(A, name='x')", "second agent named 'support'"),
+         "SPEC = dataclasses.replace(A, name='x')", "two agents named 'support'"),
     ],
 )  # fmt: skip
 def test_odd_modules_are_refused_with_a_reason(folder, text, why):
