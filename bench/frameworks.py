@@ -64,11 +64,11 @@ class BareAgentFramework:
         return json.dumps(session.to_dict())
 
     async def resume(self, kept: str) -> None:
-        from agent_framework import AgentSession, Message
+        from agent_framework import AgentSession, Content, Message
 
         session = AgentSession.from_dict(json.loads(kept))
         (request,) = session.state["tool_approval"]["pending_approval_requests"]
-        approval = request.to_function_approval_response(True)
+        approval = Content.from_dict(request).to_function_approval_response(True)
         await self._run(Message("user", [approval]), session)
         json.dumps(session.to_dict())
 

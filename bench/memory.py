@@ -13,14 +13,19 @@ import subprocess
 import sys
 import tempfile
 import time
+from importlib import import_module
 from pathlib import Path
 
 from bench import report
+from bench.resume import Desk, set_up
+from hitlsite.paths import BASE_DIR, add_source_root
 
-ROOT = Path(__file__).resolve().parent.parent
+#: Stands for what the frameworks import when a real model is named.
+CLIENTS = "clients"
 
 
 def main() -> None:
+    add_source_root()
     from bench.frameworks import FRAMEWORKS
 
     report.heading("Memory of a worker")
@@ -32,11 +37,15 @@ def main() -> None:
             f"{framework.name:<34} {mb:5.0f} MB   {mb - base:+5.0f}   "
             f"loaded in {seconds:4.1f} s"
         )
-    mb, seconds = _measured([framework.slug for framework in FRAMEWORKS])
-    print(
-        f"{'all of them':<34} {mb:5.0f} MB   {mb - base:+5.0f}   "
-        f"loaded in {seconds:4.1f} s"
-    )
+    slugs = [framework.slug for framework in FRAMEWORKS]
+    for name, what in (
+        ("all of them", slugs),
+        ("… and the clients of real models", [*slugs, CLIENTS]),
+    ):
+        mb, seconds = _measured(what)
+        print(
+            f"{name:<34} {mb:5.0f} MB   {mb - base:+5.0f}   loaded in {seconds:4.1f} s"
+        )
 
 
 def _measured(slugs: list[str]) -> tuple[float, float]:
@@ -44,7 +53,7 @@ def _measured(slugs: list[str]) -> tuple[float, float]:
     with tempfile.TemporaryDirectory(prefix="sayso-bench-") as folder:
         done = subprocess.run(
             [sys.executable, "-m", "bench.memory", *slugs],
-            cwd=ROOT,
+            cwd=BASE_DIR,
             env=os.environ | {"SAYSO_DATA": folder},
             capture_output=True,
             text=True,
@@ -56,19 +65,20 @@ def _measured(slugs: list[str]) -> tuple[float, float]:
 
 def _inside(slugs: list[str]) -> None:
     """The measured process."""
-    from bench.resume import Desk, set_up
-
     set_up(Path(os.environ["SAYSO_DATA"]))
+    # What `manage.py worker` runs.
+    import hitlagents.engine.worker  # noqa: F401
     from bench.frameworks import FRAMEWORKS
-    from hitlagents.engine import worker
 
-    assert worker.Worker  # what `manage.py worker` runs
     desk = Desk()
     began = time.perf_counter()
     for framework in FRAMEWORKS:
         if framework.slug in slugs:
             desk.host(framework)
             asyncio.run(_run(desk, framework.slug))
+    if CLIENTS in slugs:
+        for module in ("openai", "agent_framework.openai", "langchain_openai"):
+            import_module(module)
     seconds = time.perf_counter() - began
     status = Path("/proc/self/status").read_text(encoding="ascii")
     found = re.search(r"VmRSS:\s+(\d+) kB", status)
@@ -76,13 +86,11 @@ def _inside(slugs: list[str]) -> None:
     desk.close()
 
 
-async def _run(desk: object, slug: str) -> None:
+async def _run(desk: Desk, slug: str) -> None:
     """From a message over an approval to the end."""
-    from bench.resume import Desk
     from hitlagents import runner
     from hitlagents.engine.threads import in_database
 
-    assert isinstance(desk, Desk)
     run_id = await in_database(desk.paused, slug)
     await runner.advance(run_id, owner="bench")
     await in_database(desk.approve, run_id)

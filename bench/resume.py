@@ -17,7 +17,8 @@ import os
 import statistics
 import tempfile
 import time
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import UUID, uuid4
@@ -164,15 +165,15 @@ async def _measure(
         await runner.advance(run_id, owner="bench")
         await in_database(desk.approve, run_id)
         before = len(written)
-        ways: list[tuple[str, Awaitable[Any]]] = [
-            ("bare", bare.resume(kept)),
-            ("hosted", _resume_hosted(adapter, *paused)),
-            ("runner", runner.advance(run_id, owner="bench")),
+        ways: list[tuple[str, Callable[[], Awaitable[None]]]] = [
+            ("bare", partial(bare.resume, kept)),
+            ("hosted", partial(_resume_hosted, adapter, *paused)),
+            ("runner", partial(runner.advance, run_id, owner="bench")),
         ]
         # Nobody is always the one whose caches the one before has filled.
         for way, resume in ways[round % 3 :] + ways[: round % 3]:
             began = time.perf_counter()
-            await resume
+            await resume()
             spent = (time.perf_counter() - began) * 1000
             if round >= WARM:
                 took[way].append(spent)
