@@ -30,7 +30,7 @@ from hitlagents.tool_reading import PATIENCE
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
 
-#: How each gate is drawn and said: state, icon, word.
+#: How each gate is drawn: the state whose colours it has, and an icon.
 GATES: Mapping[Gate, tuple[str, str]] = {
     Gate.HOLD: ("pending", "hand"),
     Gate.ALLOW: ("approved", "check"),
@@ -179,7 +179,8 @@ class Inspected:
         return reading.error
 
     @property
-    def may_edit_rules(self) -> bool:
+    def opens_rules(self) -> bool:
+        """Whether the admin shows this person the rules."""
         return self.person.is_staff and self.person.has_perm("approvals.view_policy")
 
 

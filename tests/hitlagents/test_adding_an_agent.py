@@ -186,6 +186,55 @@ def test_m13_an_agent_whose_framework_is_missing_breaks_nothing(
     assert run.status in {RunStatus.FINISHED, RunStatus.WAITING}
 
 
+#: Makes a Python in which no agent framework is installed.
+BARE = """
+import importlib.metadata as metadata, sys
+GONE = ("agent-framework", "openai", "langgraph", "langchain", "genkit", "pydantic-ai")
+MODULES = ("agent_framework", "openai", "agents", "langgraph", "langchain", "genkit")
+
+class Gone:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0].startswith(MODULES):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Gone())
+there = metadata.distribution
+def distribution(name):
+    if name.startswith(GONE):
+        raise metadata.PackageNotFoundError(name)
+    return there(name)
+metadata.distribution = distribution
+"""
+
+#: What a person and a worker do there.
+VISIT = """
+from django.core.management import call_command
+call_command("migrate", verbosity=0)
+call_command("collectstatic", interactive=False, verbosity=0)
+from approvals import services
+services.prepare()
+from django.contrib.auth.models import User
+from django.test import Client
+from hitlagents import catalog, registry, runner, tool_reading
+from hitlagents.adapters.base import AgentRunError
+from hitlagents.engine import worker
+browser = Client(headers={"host": "localhost"})
+browser.force_login(User.objects.create(username="mia"))
+page = browser.get("/agents/").content.decode()
+print(page.count("Not installed"), len(catalog.agents()))
+for spec in catalog.agents():
+    assert spec.install in page
+    for place in ("", "inspector/"):
+        shown = browser.get(f"/agents/{spec.slug}/{place}")
+        assert shown.status_code == 200
+        assert spec.install in shown.content.decode()
+    try:
+        registry.adapter_for(spec.slug, frozenset())
+    except AgentRunError as error:
+        print(spec.install in str(error) and error.retryable)
+"""
+
+
 def start(folder: Path, agents: str, code: str) -> subprocess.CompletedProcess[str]:
     """Start a process of Sayso with agents of one's own, as an operator does."""
     return subprocess.run(
@@ -213,6 +262,17 @@ def test_a_process_takes_agents_up_by_name_and_imports_no_framework(folder):
     done = start(folder, "invoices, clerk", code)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == ["[('invoices', True), ('clerk', True)]", "[]"]
+
+
+@pytest.mark.once
+def test_without_any_framework_everything_stands_and_says_how_to_get_them(folder):
+    (folder / "sitecustomize.py").write_text(BARE, encoding="utf-8")
+    done = start(folder, "invoices,clerk", VISIT)
+    assert done.returncode == 0, done.stderr
+    counts, *agents = done.stdout.splitlines()
+    missing, listed = counts.split()
+    assert missing == listed
+    assert agents == ["True"] * int(listed)
 
 
 @pytest.mark.once
