@@ -94,7 +94,7 @@ _IN_GROUP = Prepared(
 )
 
 
-def may_read_rule(user: Person, groups: Iterable[str]) -> bool:
+def may_read_rule(user: Person, groups: Collection[str]) -> bool:
     """What a rule is called and asks for: for the groups that decide by it, and for who
     sees every request or every policy. Whoever only asks learns where their call waits.
     """
