@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
-from typing import IO, Any
+from typing import IO, Any, cast
 
 from django.core import signals
 from django.core.exceptions import RequestAborted
 from django.core.handlers.asgi import ASGIHandler, get_script_prefix
 from django.core.handlers.base import BaseHandler
+from django.http import HttpResponse
 from django.http.response import HttpResponseBase
 from django.urls import set_script_prefix
 
@@ -34,8 +35,8 @@ THREADS = 8
 class Handler(ASGIHandler):
     """``get_asgi_application()`` for synchronous views.
 
-    A streaming response is sent from its asynchronous iterator, and ends when its reader
-    leaves.
+    A response with an asynchronous iterator is sent as it comes, and ends when its reader
+    leaves; one with an ordinary iterator is a file and is sent whole.
     """
 
     def __init__(self) -> None:
@@ -74,6 +75,8 @@ class Handler(ASGIHandler):
             assert response is not None
             # The sender of request_finished.
             response._handler_class = self.__class__  # type: ignore[attr-defined]
+            if response.streaming and not response.is_async:  # type: ignore[attr-defined]
+                response = _whole(response)
             if not response.streaming:
                 response.close()
             return response
@@ -88,6 +91,15 @@ class Handler(ASGIHandler):
         )
         for task in pending:
             task.cancel()
-        await asyncio.gather(*pending, return_exceptions=True)
+        await asyncio.gather(sending, leaving, return_exceptions=True)
         if sending in done:
             sending.result()
+
+
+def _whole(response: HttpResponseBase) -> HttpResponse:
+    """A static file, read here and now: Django would do it on a thread of its own."""
+    with closing(response):
+        parts = cast("Iterable[bytes]", response)
+        whole = HttpResponse(b"".join(parts), status=response.status_code)
+    whole.headers, whole.cookies = response.headers, response.cookies
+    return whole

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import threading
 from typing import Any
 
 import pytest
 from asgiref.testing import ApplicationCommunicator
 from django.core.signals import request_finished
-from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
+from django.http import FileResponse, HttpRequest, HttpResponse, StreamingHttpResponse
 from django.urls import path
 from django.views.decorators.csrf import csrf_exempt
 
@@ -52,11 +53,16 @@ def few(request: HttpRequest) -> StreamingHttpResponse:
     return StreamingHttpResponse(pieces())
 
 
+def file(request: HttpRequest) -> FileResponse:
+    return FileResponse(io.BytesIO(b"file" * 100_000), content_type="text/x-test")
+
+
 urlpatterns = [
     path("echo/", echo),
     path("broken/", broken),
     path("endless/", endless),
     path("few/", few),
+    path("file/", file),
 ]
 
 
@@ -160,3 +166,20 @@ def test_a_stream_ends_when_its_reader_leaves(handler):
 
     asyncio.run(go())
     assert ended.is_set()
+
+
+def test_a_file_is_sent_whole_with_its_headers(handler, recwarn):
+    async def go() -> tuple[dict[bytes, bytes], bytes]:
+        asking = asked(handler, "/file/")
+        await asking.send_input({"type": "http.request", "body": b""})
+        start = await asking.receive_output(5)
+        body = b""
+        while (message := await asking.receive_output(5)).get("more_body"):
+            body += message["body"]
+        return dict(start["headers"]), body + message["body"]
+
+    headers, body = asyncio.run(go())
+    assert body == b"file" * 100_000
+    assert headers[b"Content-Type"] == b"text/x-test"
+    assert headers[b"Content-Length"] == b"400000"
+    assert not recwarn
