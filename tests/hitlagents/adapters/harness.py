@@ -6,15 +6,23 @@ To put another adapter under contract, add its harness to ``HARNESSES``.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
-from typing import ClassVar, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, Protocol
 
-from hitlagents.adapters import langgraph_models, openai_agents_models
+from pydantic import create_model
+
+from hitlagents.adapters import (
+    genkit_models,
+    langgraph_models,
+    openai_agents_models,
+)
 from hitlagents.adapters.agent_framework import AgentFrameworkAdapter
 from hitlagents.adapters.agent_framework_models import scripted
 from hitlagents.adapters.base import Adapter, Gating
+from hitlagents.adapters.genkit import GenkitAdapter
 from hitlagents.adapters.langgraph import LangGraphAdapter
 from hitlagents.adapters.openai_agents import OpenAIAgentsAdapter
+from hitlagents.toolcall import on_tool_thread
 from tests.hitlagents.fakes import FREE, Script, Tools
 
 
@@ -105,10 +113,50 @@ class LangGraphHarness:
         )
 
 
+class GenkitHarness:
+    name: ClassVar[str] = "genkit"
+    siblings_wait: ClassVar[bool] = False
+
+    def build(
+        self, script: Script, tools: Tools, allowed: Sequence[str] = FREE
+    ) -> GenkitAdapter:
+        return GenkitAdapter(
+            name="tester",
+            instructions="Do as you are told.",
+            tools=[genkit_tool(function) for function in tools.functions()],
+            model=genkit_models.scripted(script),
+            gating=Gating(allowed=frozenset(allowed)),
+        )
+
+
+def genkit_tool(function: Callable[..., Any]) -> Any:
+    """As its developer would write it: asynchronous, and with one model of its input."""
+    from genkit import tool
+
+    fields: dict[str, Any] = {
+        name: (
+            {"str": str, "int": int}[parameter.annotation],
+            ... if parameter.default is parameter.empty else parameter.default,
+        )
+        for name, parameter in inspect.signature(function).parameters.items()
+    }
+    model = create_model(f"{function.__name__}_input", **fields)
+
+    async def run(input: Any) -> Any:
+        named = {name: getattr(input, name) for name in fields}
+        if inspect.iscoroutinefunction(function):
+            return await function(**named)
+        return await on_tool_thread(lambda: function(**named))
+
+    run.__annotations__["input"] = model
+    return tool(run, name=function.__name__, description=function.__doc__)
+
+
 HARNESSES: dict[str, Harness] = {
     harness.name: harness
     for harness in (
         AgentFrameworkHarness(),
+        GenkitHarness(),
         LangGraphHarness(),
         OpenAIAgentsHarness(),
     )

@@ -1,0 +1,235 @@
+"""Genkit (0.12, with genkit-middleware) behind the adapter contract.
+
+Agents are those of ``genkit.exp``. This module holds what does not need the framework: how
+an agent is described and what its state looks like. ``genkit_run`` drives the framework
+and ``genkit_tools`` puts its tools behind the guard; both import it, and are imported when
+an agent is built.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from importlib import metadata
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from approvals.schemas import ToolSpec
+from approvals.states import Verdict
+from hitlagents.adapters import calls
+from hitlagents.adapters.base import (
+    AgentRunError,
+    Gating,
+    Host,
+    Outcome,
+    Resume,
+    Start,
+    State,
+)
+from hitlagents.adapters.failures import damaged
+from hitlagents.adapters.stored import natural, plain, refuse_newer
+
+if TYPE_CHECKING:
+    from genkit import Tool
+    from genkit.exp.agent import SessionStore
+    from genkit.middleware import BaseMiddleware
+
+FRAMEWORK = "Genkit"
+METADATA_KEY = "genkit"
+#: Brings genkit itself along.
+DISTRIBUTION = "genkit-middleware"
+INSTALL = "pip install genkit genkit-middleware genkit-openai"
+SCHEMA = 1
+
+# Read when the framework is first imported. Its log goes to standard output, and at level
+# "info" with what models and tools said.
+os.environ.setdefault("GENKIT_LOG", "error")
+
+
+@dataclass(frozen=True, kw_only=True)
+class GenkitModel:
+    """A model Genkit can talk to.
+
+    ``connect`` opens a function from a ``ModelRequest`` and an ``ActionRunContext`` to a
+    ``ModelResponse``, for one advance of one run, and closes it afterwards: HTTP
+    connections belong to one event loop, and an adapter may be used from several.
+    The function may give the arguments of a call as their JSON text.
+    """
+
+    label: str
+    connect: Callable[[], AbstractAsyncContextManager[Any]]
+
+
+class GenkitAdapter:
+    """One prompt-backed agent: instructions, tools, middleware and a model.
+
+    ``tools`` are made with ``genkit.tool``. ``use`` is middleware to mount; the tools it
+    contributes are held like any other. ``ToolApproval`` is mounted in front of it, allowing
+    what ``gating`` allows. ``in_session`` names tools whose only effect is on the agent's
+    own session, such as ``write_artifact``. ``cards`` say what the framework has no place
+    for (risk, title, consequence…), by tool name. ``answers`` says what a reviewer may give
+    a tool beside approving, as JSON Schema properties by tool name.
+
+    With a ``store`` the framework keeps sessions there and the run's state only names a
+    snapshot of it; without one the run's state is the whole session.
+
+    Raises ValueError for tools that cannot be held and for cards that fit no tool, and
+    AgentRunError in Genkit's developer mode.
+    """
+
+    framework: ClassVar[str] = FRAMEWORK
+    schema: ClassVar[int] = SCHEMA
+    #: Genkit has no answer that means "cancelled": a turn nobody resumes is left as it is.
+    cancel: ClassVar[Verdict] = Verdict.CANCEL_RUN
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        instructions: str,
+        model: GenkitModel,
+        gating: Gating,
+        tools: Sequence[Tool] = (),
+        use: Sequence[BaseMiddleware[Any]] = (),
+        in_session: Collection[str] = (),
+        cards: Sequence[ToolSpec] = (),
+        answers: Mapping[str, Mapping[str, Any]] | None = None,
+        store: SessionStore | None = None,
+    ) -> None:
+        if os.environ.get("GENKIT_ENV") == "dev":
+            raise AgentRunError(
+                "GENKIT_ENV=dev opens a server through which tools run past the guard. "
+                "Start without it.",
+                retryable=True,
+            )
+        from hitlagents.adapters.genkit_tools import Kit
+
+        self.kit = Kit(
+            name=name,
+            instructions=instructions,
+            tools=tools,
+            use=use,
+            gating=gating,
+            store=store,
+        )
+        self.model = model
+        self.store = store
+        self.in_session = frozenset(in_session)
+        self.answers = dict(answers or {})
+        self.version = metadata.version("genkit")
+        self.model_label = model.label
+        self._tools = tuple(self._described(cards))
+
+    @property
+    def tools(self) -> Sequence[ToolSpec]:
+        return self._tools
+
+    def _described(self, cards: Sequence[ToolSpec]) -> list[ToolSpec]:
+        by_name = {card.name: card for card in cards}
+        named = by_name.keys() | self.answers.keys() | self.in_session
+        if strangers := named - self.kit.tools.keys():
+            raise ValueError(f"There is no tool named {', '.join(sorted(strangers))}.")
+        return [
+            by_name.get(name, ToolSpec(name=name)).model_copy(
+                update={"description": tool.description, "parameters": tool.parameters}
+            )
+            for name, tool in self.kit.tools.items()
+        ]
+
+    def response_schema(self, tool: str) -> dict[str, Any]:
+        return calls.response_schema(self.answers.get(tool, {}))
+
+    async def start(self, start: Start, host: Host) -> Outcome:
+        from hitlagents.adapters.genkit_run import Advance
+
+        return await Advance(self, host, start.run_id, start.thread_id).start(start)
+
+    async def resume(self, resume: Resume, host: Host) -> Outcome:
+        from hitlagents.adapters.genkit_run import Advance
+
+        advance = Advance(self, host, resume.run_id, resume.thread_id)
+        return await advance.resume(resume)
+
+
+# The state of a thread: the session, or where it is, and how the calls in it are keyed.
+
+
+@dataclass(kw_only=True)
+class OpenCall:
+    """A call without a result yet. ``asked`` says that a person decides it."""
+
+    turn: int
+    call_id: str
+    tool: str
+    #: As the model wrote them, which the session does not keep: it holds them parsed.
+    arguments: str
+    #: The provider's id of the call.
+    reference: str = ""
+    asked: bool = False
+
+    def to_state(self) -> dict[str, Any]:
+        return {
+            "turn": self.turn,
+            "tool": self.tool,
+            "arguments": self.arguments,
+            "reference": self.reference,
+            "asked": self.asked,
+        }
+
+    @classmethod
+    def from_state(cls, call_id: str, state: Mapping[str, Any]) -> OpenCall:
+        return cls(
+            call_id=call_id,
+            turn=natural(state["turn"]),
+            tool=str(state["tool"]),
+            arguments=str(state["arguments"]),
+            reference=str(state["reference"]),
+            asked=state["asked"] is True,
+        )
+
+
+@dataclass(kw_only=True)
+class Snapshot:
+    """What is kept between two advances: the session, or its snapshot in a store."""
+
+    session: dict[str, Any] | None = None
+    stored: str = ""
+    #: Model turns taken in the run so far.
+    turn: int = 0
+    calls: dict[str, OpenCall] = field(default_factory=dict)
+
+    def to_state(self) -> State:
+        """Plain JSON. Raises AgentRunError when something in it is not."""
+        state = {
+            "schema": SCHEMA,
+            "session": self.session,
+            "stored": self.stored,
+            "turn": self.turn,
+            "calls": {key: call.to_state() for key, call in self.calls.items()},
+        }
+        return plain(state)
+
+    @classmethod
+    def from_state(cls, state: State) -> Snapshot:
+        """A copy. Raises CheckpointError for a state that is newer or damaged."""
+        try:
+            refuse_newer(state, SCHEMA)
+            copied = json.loads(json.dumps(state))
+            session, stored = copied["session"], copied["stored"]
+            if not isinstance(session, dict | None) or not isinstance(stored, str):
+                raise TypeError(session)
+            if (session is None) is not bool(stored):
+                raise ValueError(stored)
+            return cls(
+                session=session,
+                stored=stored,
+                turn=natural(copied["turn"]),
+                calls={
+                    key: OpenCall.from_state(key, call)
+                    for key, call in copied["calls"].items()
+                },
+            )
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise damaged() from error
