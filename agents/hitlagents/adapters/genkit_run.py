@@ -22,7 +22,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn, cast
 from uuid import UUID, uuid4
 
-from genkit import FinishReason, GenkitError, Part, Role
+from genkit import FinishReason, GenkitError, Interrupt, Part, Role
 from genkit.exp.agent import (
     AgentFinishReason,
     AgentInit,
@@ -439,7 +439,7 @@ class Advance:
             token = toolcall.TOOL_CONTEXT.set(served)
             try:
                 return await enter(arguments)
-            except GenkitError as error:
+            except (GenkitError, Interrupt) as error:
                 raise _original(error) from error
             finally:
                 toolcall.TOOL_CONTEXT.reset(token)
@@ -588,11 +588,13 @@ def _readable(response: MultipartToolResponse[Any]) -> Any:
     return "\n".join([first, *parts])
 
 
-def _original(error: GenkitError) -> Exception:
+def _original(error: Exception) -> Exception:
     """What a tool raised, out of the framework's wrappers."""
-    cause: Exception = error
+    cause = error
     while isinstance(cause, GenkitError) and cause.cause is not None:
         cause = cause.cause
+    if isinstance(cause, Interrupt):
+        return TypeError("It asks a person itself, which is not taken up here.")
     if isinstance(cause, PydanticSerializationError):
         return TypeError("It ran, but what it returned cannot be written as JSON.")
     return cause

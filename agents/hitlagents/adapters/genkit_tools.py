@@ -146,7 +146,7 @@ class Kit:
         gating: Gating,
         store: SessionStore | None,
     ) -> None:
-        ai = Genkit()
+        self.ai = ai = Genkit()
         ai.define_model(MODEL, _model)
         ai.tool(MISSING)(_missing)
         # Registered, or the framework would add each of them again at every turn.
