@@ -6,9 +6,12 @@ import re
 from importlib import import_module, metadata
 
 from hitlagents.adapters.base import AgentSpec
-from hitlagents.demo import file_ops, scheduler, support
+from hitlagents.demo import banking, file_ops, scheduler, support
 
-_AGENTS = {spec.slug: spec for spec in (file_ops.SPEC, scheduler.SPEC, support.SPEC)}
+_AGENTS = {
+    spec.slug: spec
+    for spec in (file_ops.SPEC, scheduler.SPEC, support.SPEC, banking.SPEC)
+}
 
 
 class Unusable(Exception):

@@ -175,3 +175,58 @@ class ToolReading(models.Model):
 
     def __str__(self) -> str:
         return f"{self.agent}, {self.asked_at:%d %b %Y, %H:%M}"
+
+
+class BankAccount(models.Model):
+    """An account in a person's demo bank. What is on it follows from the ledger."""
+
+    owner = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="bank_accounts"
+    )
+    number = models.CharField(max_length=34)
+    name = models.CharField(max_length=100)
+    opening = models.DecimalField(
+        max_digits=12, decimal_places=2, help_text="On it before the first transfer."
+    )
+
+    class Meta:
+        ordering = ["owner", "pk"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["owner", "number"], name="one_account_per_number"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.number} ({self.name})"
+
+
+class LedgerEntry(models.Model):
+    """A transfer the demo agent banking has made."""
+
+    #: The call that made it; together they make transferring again a no-op.
+    run_id = models.UUIDField()
+    call_id = models.CharField(max_length=200)
+    source = models.ForeignKey(
+        BankAccount, on_delete=models.CASCADE, related_name="debits"
+    )
+    target = models.ForeignKey(
+        BankAccount, on_delete=models.CASCADE, related_name="credits"
+    )
+    amount = models.DecimalField(max_digits=12, decimal_places=2)
+    created = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        ordering = ["pk"]
+        verbose_name_plural = "ledger entries"
+        constraints = [
+            models.UniqueConstraint(
+                fields=["run_id", "call_id"], name="one_transfer_per_call"
+            ),
+            models.CheckConstraint(
+                condition=models.Q(amount__gt=0), name="transfers_are_positive"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.amount} to {self.target}"

@@ -5,44 +5,23 @@ from __future__ import annotations
 import json
 
 import pytest
-from asgiref.sync import async_to_sync
 
 from approvals import services
-from approvals.models import Decision, Policy, ToolExecution
-from approvals.states import Gate, RunStatus, Verdict
-from hitlagents import conversations, events, registry, runner
+from approvals.models import Decision, ToolExecution
+from approvals.states import RunStatus, Verdict
+from hitlagents import conversations, events, registry
 from hitlagents.adapters import openai_agents_models
 from hitlagents.adapters.base import AgentRunError
 from hitlagents.demo import calendar, scheduler
 from hitlagents.demo.scripted import Item, Reply, Result, Said
 from hitlagents.models import CalendarEntry, Checkpoint, Thread
+from tests.hitlagents.driving import advance, decide, results, rules, yes
 from tests.hitlagents.fakes import call
 from tests.hitlagents.reading import said
-from tests.plugins.cast import OPS, ballot
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 MONDAY = {"chosen_time": "2026-12-07T09:00:00-08:00", "chosen_label": "Monday 9:00 AM"}
-
-
-@pytest.fixture
-def fresh(desk, monkeypatch):
-    """A registry of adapters that has seen nothing yet."""
-    monkeypatch.setattr(registry, "_adapters", {})
-    monkeypatch.setattr(registry, "_registered", set())
-    monkeypatch.delenv("SAYSO_MODEL", raising=False)
-
-
-def rules(agent: str, *allowed: str) -> None:
-    for position, pattern in enumerate([*allowed, "*"], 10):
-        policy = Policy.objects.create(
-            position=position,
-            name=f"{agent} {pattern}",
-            agent_pattern=agent,
-            tool_pattern=pattern,
-            gate=Gate.HOLD if pattern == "*" else Gate.ALLOW,
-        )
-        policy.groups.add(services.make_group(OPS))
 
 
 @pytest.fixture
@@ -54,39 +33,6 @@ def thread(mia, fresh):
 @pytest.fixture
 def say(thread, mia):
     return lambda text: advance(conversations.send(thread.pk, text, author=mia))
-
-
-def advance(run):
-    async_to_sync(runner.advance)(run.pk, owner="worker")
-    run.refresh_from_db()
-    return run
-
-
-def decide(run, reviewer, *verdicts):
-    """Decide what is open, in the order of the calls, and let the run go on."""
-    calls = [
-        members["toolCallId"]
-        for event, members in events.shown(run)
-        if event.type == "TOOL_CALL_START"
-    ]
-    waiting = sorted(run.interrupts.open(), key=lambda i: calls.index(i.call_id))
-    for interrupt, (verdict, fields) in zip(waiting, verdicts, strict=True):
-        services.decide(
-            interrupt.pk, ballot(interrupt, verdict, **fields), reviewer=reviewer
-        )
-    return advance(run)
-
-
-def yes(**fields):
-    return Verdict.APPROVE, fields
-
-
-def results(run):
-    return [
-        members["content"]
-        for event, members in events.shown(run)
-        if event.type == "TOOL_CALL_RESULT"
-    ]
 
 
 def test_m8_the_chosen_time_reaches_the_tool_and_the_calendar(say, rita, mia):

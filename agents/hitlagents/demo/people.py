@@ -94,6 +94,14 @@ DEMO_POLICIES: tuple[tuple[str, str, str, dict[str, Any], tuple[str, ...]], ...]
         {"gate": Gate.HOLD, "note_rule": NoteRule.ON_DENY},
         (FINANCE,),
     ),
+    ("Look up balances", "banking", "lookup_balance", {"gate": Gate.ALLOW}, ()),
+    (
+        "Transfers",
+        "banking",
+        "transferMoney",
+        {"gate": Gate.HOLD, "note_rule": NoteRule.ON_DENY},
+        (FINANCE,),
+    ),
 )
 
 
