@@ -6,11 +6,11 @@ import re
 from importlib import import_module, metadata
 
 from hitlagents.adapters.base import AgentSpec
-from hitlagents.demo import banking, file_ops, scheduler, support
+from hitlagents.demo import banking, file_ops, scheduler, support, writer
 
 _AGENTS = {
     spec.slug: spec
-    for spec in (file_ops.SPEC, scheduler.SPEC, support.SPEC, banking.SPEC)
+    for spec in (file_ops.SPEC, scheduler.SPEC, support.SPEC, banking.SPEC, writer.SPEC)
 }
 
 

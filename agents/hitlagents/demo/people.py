@@ -102,6 +102,9 @@ DEMO_POLICIES: tuple[tuple[str, str, str, dict[str, Any], tuple[str, ...]], ...]
         {"gate": Gate.HOLD, "note_rule": NoteRule.ON_DENY},
         (FINANCE,),
     ),
+    ("Look at documents", "writer", "list_files", {"gate": Gate.ALLOW}, ()),
+    ("Read documents", "writer", "read_*", {"gate": Gate.ALLOW}, ()),
+    ("Writing", "writer", "*", {"gate": Gate.HOLD}, (OPS,)),
 )
 
 

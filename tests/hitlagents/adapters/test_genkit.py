@@ -316,7 +316,7 @@ def test_a_tool_that_hangs_is_left_when_the_advance_is_cancelled():
         with pytest.raises(asyncio.CancelledError):
             await task
         await asyncio.sleep(0.05)
-        left = {t.get_coro().__qualname__ for t in asyncio.all_tasks()}
+        left = {str(task.get_coro()) for task in asyncio.all_tasks()}
         # The body belongs to the host, which lets it end by itself.
         assert not {name for name in left if "run_agent_loop" in name}
 
