@@ -106,6 +106,29 @@ class RunEvent(models.Model):
         return f"{self.seq} {self.type}"
 
 
+class GenkitSnapshot(models.Model):
+    """A session of an agent on Genkit after one of its turns, in ``genkit_store``.
+
+    For agents that keep their sessions in a store; the run's checkpoint names the
+    snapshot it goes on from.
+    """
+
+    snapshot_id = models.CharField(primary_key=True, max_length=100)
+    thread = models.ForeignKey(
+        Thread, on_delete=models.CASCADE, related_name="genkit_snapshots"
+    )
+    parent_id = models.CharField(max_length=100, blank=True)
+    data = models.TextField(help_text="Genkit's SessionSnapshot, JSON.")
+    created = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        ordering = ["thread", "created", "snapshot_id"]
+        indexes = [models.Index(fields=["thread", "parent_id"])]
+
+    def __str__(self) -> str:
+        return self.snapshot_id
+
+
 class CalendarEntry(models.Model):
     """A meeting in a person's demo calendar, booked by the agent scheduler."""
 

@@ -46,9 +46,10 @@ class Documents(ThreadFiles):
         next_fn: Next[ToolHookParams, MultipartToolResponse[Any]],
     ) -> MultipartToolResponse[Any]:
         response = await super().wrap_tool(params, ctx, next_fn)
+        output: Any = response.output
         if params.tool.name == "list_files":
-            return MultipartToolResponse(output=_listing(response.output))
-        if read := _READ.fullmatch(str(response.output)):
+            return MultipartToolResponse(output=_listing(output))
+        if read := _READ.fullmatch(str(output)):
             return MultipartToolResponse(output=f"Contents of {read[1]}:\n{read[2]}")
         return response
 
@@ -63,7 +64,7 @@ class Deliverables(Artifacts):
         next_fn: Next[ToolHookParams, MultipartToolResponse[Any]],
     ) -> MultipartToolResponse[Any]:
         response = await next_fn(params, ctx)
-        output = response.output
+        output: Any = response.output
         if params.tool.name == "write_artifact":
             return MultipartToolResponse(output=output["status"])
         if params.tool.name == "read_artifact" and output["found"]:

@@ -6,6 +6,8 @@ To put another adapter under contract, add its harness to ``HARNESSES``.
 from __future__ import annotations
 
 import inspect
+import os
+import tempfile
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Protocol
 
@@ -126,7 +128,29 @@ class GenkitHarness:
             tools=[genkit_tool(function) for function in tools.functions()],
             model=genkit_models.scripted(script),
             gating=Gating(allowed=frozenset(allowed)),
+            store=self.store(),
         )
+
+    def store(self) -> Any:
+        return None
+
+
+class GenkitStoreHarness(GenkitHarness):
+    """The sessions in a store. A folder, which the other process can see, too."""
+
+    name: ClassVar[str] = "genkit_store"
+
+    def store(self) -> Any:
+        from genkit.exp.agent import FileSessionStore
+
+        return FileSessionStore(os.environ[SESSIONS])
+
+
+#: Names the folder of the sessions, also to the processes the tests start.
+SESSIONS = "SAYSO_TEST_GENKIT_SESSIONS"
+if SESSIONS not in os.environ:
+    _sessions = tempfile.TemporaryDirectory(prefix="sayso-genkit-")
+    os.environ[SESSIONS] = _sessions.name
 
 
 def genkit_tool(function: Callable[..., Any]) -> Any:
@@ -157,6 +181,7 @@ HARNESSES: dict[str, Harness] = {
     for harness in (
         AgentFrameworkHarness(),
         GenkitHarness(),
+        GenkitStoreHarness(),
         LangGraphHarness(),
         OpenAIAgentsHarness(),
     )
