@@ -68,17 +68,23 @@ def openai_compatible(
             handler = OpenAIModelHandler(OpenAIModel(name, client))
 
             async def ask(request: Any, context: Any) -> Any:
-                asked = request.model_copy(update={"config": _settings(request)})
+                config = settings(base_url, tools=bool(request.tools))
+                asked = request.model_copy(update={"config": config})
                 return await handler.generate(asked, context)
 
             yield ask
 
-    # Only OpenAI knows the setting, and keeps every conversation unless it is said.
-    kept = {"store": False} if host_of(base_url) == host_of(OPENAI) else {}
-
-    def _settings(request: Any) -> dict[str, Any]:
-        # Left alone, the plugin forbids all calls once a tool has given a result.
-        return {**kept, **({"tool_choice": "auto"} if request.tools else {})}
-
     label = RealModel(name=name, base_url=base_url, key=key).label
     return GenkitModel(label=label, connect=connect)
+
+
+def settings(base_url: str, *, tools: bool) -> dict[str, Any]:
+    """What is sent beside the conversation."""
+    sent: dict[str, Any] = {}
+    if tools:
+        # Left alone, the plugin forbids all calls once a tool has given a result.
+        sent["tool_choice"] = "auto"
+    if host_of(base_url) == host_of(OPENAI):
+        # Only OpenAI knows the setting, and keeps every conversation unless it is said.
+        sent["store"] = False
+    return sent

@@ -242,7 +242,7 @@ class Advance:
         if self.stopped_by is not None:
             raise self.stopped_by from None
         if isinstance(self.failure, Exception):
-            raise explained(self.failure, self.adapter.model_label) from self.failure
+            raise worded(self.failure, self.adapter.model_label) from self.failure
 
     def _outcome(self, out: AgentOutput) -> Outcome:
         paused = out.finish_reason == AgentFinishReason.INTERRUPTED
@@ -542,6 +542,16 @@ class Turn:
             input=_parsed(advance.open[key].arguments),
             metadata=part.metadata if known else {WANTED: name},
         )
+
+
+def worded(error: Exception, model: str) -> AgentRunError:
+    """A failure of the framework or of the model in a sentence for people."""
+    if isinstance(_original(error), json.JSONDecodeError):
+        return AgentRunError(
+            f"The model ({model}) gave a call whose arguments cannot be read.",
+            retryable=True,
+        )
+    return explained(error, model)
 
 
 # Arguments and results
