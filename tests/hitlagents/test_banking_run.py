@@ -21,6 +21,7 @@ from hitlagents.demo import bank, banking, people, scripted_banking
 from hitlagents.demo.scripted import Reply
 from hitlagents.models import BankAccount, Checkpoint, LedgerEntry, Thread
 from tests.hitlagents.driving import advance, decide, results, rules, yes
+from tests.hitlagents.openai_stub import KEY, MODEL, OpenAIStub
 from tests.hitlagents.reading import said
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -254,3 +255,22 @@ def test_the_desk_hears_of_the_tools_by_their_own_names():
     amount = specs["transferMoney"].parameters["properties"]["amount"]
     assert amount["type"] == "number"
     assert specs["transferMoney"].title == "Transfer {amount} to account {toAccount}"
+
+
+def test_m12_a_real_model_by_environment_takes_the_same_way(
+    say, rita, monkeypatch, fresh
+):
+    with OpenAIStub(scripted_banking.reply) as stub:
+        monkeypatch.setenv("OPENAI_BASE_URL", stub.base_url)
+        monkeypatch.setenv("OPENAI_API_KEY", KEY)
+        monkeypatch.setenv("SAYSO_MODEL", MODEL)
+        assert banking.SPEC.model_label().startswith(f"{MODEL} at 127.0.0.1")
+        run = say("Send 80 to Electricity and 250.5 to Savings")
+        run = decide(run, rita, no("not that"), yes())
+        assert run.status == RunStatus.FINISHED, run.error
+        assert moved() == [("1002", Decimal("250.50"))]
+        assert "the reviewer said “not that”" in said(run)
+        decide(say("and another 20 to 777"), rita, yes())
+    assert moved()[1:] == [("777", Decimal(20))]
+    offered = {tool["function"]["name"] for tool in stub.requests[0]["tools"]}
+    assert offered == {"lookup_balance", "transferMoney"}

@@ -8,7 +8,7 @@ import uuid
 from dataclasses import replace
 
 import pytest
-from genkit import GenkitError
+from genkit import GenkitError, tool
 from genkit.exp import Genkit
 from genkit.exp.agent import (
     AgentFinishReason,
@@ -46,20 +46,21 @@ def thread(mia, fresh):
 # The framework's own way
 
 
+async def pay(input: dict) -> str:
+    """Pay."""
+    raise AssertionError(input)
+
+
 def chatter():
     """The agent as a process of its own would define it."""
     ai = Genkit()
     script = plays(Reply("One moment.", [call("pay", amount=5)]), heard)
     ai.define_model("scripted", ScriptedModel(script).__call__)
 
-    @ai.tool()
-    async def pay(input: dict) -> str:
-        return f"Paid {json.dumps(input)}."
-
     return ai.define_agent(
         "teller",
         model="scripted",
-        tools=[pay],
+        tools=[tool(pay)],
         use=[ToolApproval(allowed_tools=[])],
         store=DatabaseSessions(),
     )

@@ -20,6 +20,7 @@ from hitlagents.demo.scripted import Reply
 from hitlagents.models import Thread
 from tests.hitlagents.driving import advance, decide, results, rules, yes
 from tests.hitlagents.fakes import call, heard, plays
+from tests.hitlagents.openai_stub import KEY, MODEL, OpenAIStub
 from tests.hitlagents.reading import said
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -225,3 +226,23 @@ def test_the_arguments_are_shown_as_they_are(say):
     [waiting] = run.interrupts.open()
     assert json.loads(waiting.arguments)["content"] == "<b>x</b> {{ y }}"
     assert waiting.title == "Write a.md"
+
+
+def test_m12_a_real_model_by_environment_takes_the_same_way(
+    say, rita, thread, folder, monkeypatch
+):
+    with OpenAIStub(scripted_writer.reply) as stub:
+        monkeypatch.setenv("OPENAI_BASE_URL", stub.base_url)
+        monkeypatch.setenv("OPENAI_API_KEY", KEY)
+        monkeypatch.setenv("SAYSO_MODEL", MODEL)
+        run = decide(say("append “Soon.” to draft.txt"), rita, yes())
+        assert run.status == RunStatus.FINISHED, run.error
+        assert (folder / "draft.txt").read_text().endswith("decides.\nSoon.\n")
+        decide(say("write an artifact plan.md: one"), rita, yes())
+        assert "Contents of plan.md:\none" in results(say("read the artifact plan.md"))
+    assert [a.name for a in artifacts(thread.pk)] == ["plan.md"]
+    systems = [
+        m["content"] for m in stub.requests[-1]["messages"] if m["role"] == "system"
+    ]
+    assert len(systems) == 1
+    assert "plan.md (3 chars)" in systems[0]
