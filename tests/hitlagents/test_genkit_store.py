@@ -6,6 +6,7 @@ import asyncio
 import json
 import uuid
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from genkit import GenkitError, tool
@@ -46,7 +47,7 @@ def thread(mia, fresh):
 # The framework's own way
 
 
-async def pay(input: dict) -> str:
+async def pay(input: dict[str, Any]) -> str:
     """Pay."""
     raise AssertionError(input)
 

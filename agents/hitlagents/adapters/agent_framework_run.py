@@ -42,7 +42,6 @@ from agent_framework.observability import disable_instrumentation
 from pydantic import ValidationError
 
 from approvals.schemas import Answer, InterruptDraft, ToolCall
-from approvals.states import Verdict
 from hitlagents.adapters.agent_framework import (
     AgentFrameworkAdapter,
     OpenCall,
@@ -64,6 +63,13 @@ from hitlagents.adapters.base import (
     ToolCallProposed,
     ToolCallResult,
 )
+from hitlagents.adapters.calls import (
+    ABANDONED,
+    MAX_NAME,
+    VERDICTS,
+    misfit,
+    refuse_strangers,
+)
 from hitlagents.adapters.failures import cut_off, damaged, explained
 from hitlagents.toolcall import TOOL_CONTEXT, ToolContext, on_tool_thread
 
@@ -73,10 +79,6 @@ MAX_TURNS_PER_ADVANCE = 20
 #: The framework counts per advance only; a model that proposes the same call after every
 #: answer would go on for ever.
 MAX_TURNS_PER_RUN = 100
-MAX_NAME = 200
-
-#: True whatever happened: the run may have ended before, while or after the call ran.
-ABANDONED = "The run was ended before this call gave a result."
 
 CONFIGURATION: FunctionInvocationConfiguration = {
     "enabled": True,
@@ -86,14 +88,6 @@ CONFIGURATION: FunctionInvocationConfiguration = {
     "include_detailed_errors": False,
     "disable_approval_response_binding": False,
 }
-
-VERDICTS = (
-    Verdict.APPROVE,
-    Verdict.DENY,
-    Verdict.RESPOND,
-    Verdict.CANCEL_CALL,
-    Verdict.CANCEL_RUN,
-)
 
 
 class Halt(MiddlewareFailure):
@@ -516,31 +510,15 @@ def _text(arguments: Any) -> str:
 # Tools
 
 
-class ArgumentsError(ValueError):
-    """The arguments do not fit the tool."""
-
-
 def _check_arguments(function: FunctionTool, arguments: Mapping[str, Any]) -> None:
-    """In short sentences; the framework's own check speaks to developers."""
-    schema = closed_schema(function)
-    if schema["additionalProperties"] is False:
-        strangers = sorted(arguments.keys() - schema.get("properties", {}).keys())
-        if strangers:
-            raise ArgumentsError(
-                f"{function.name} has no parameter {', '.join(strangers)}."
-            )
+    """Raises ArgumentsError for arguments that do not fit."""
+    refuse_strangers(function.name, closed_schema(function), arguments)
     if function.input_model is None:
         return
     try:
         function.input_model.model_validate(dict(arguments))
     except ValidationError as error:
-        faults = "; ".join(
-            f"{'.'.join(str(part) for part in fault['loc'])}: {fault['msg']}"
-            for fault in error.errors(include_url=False, include_input=False)
-        )
-        raise ArgumentsError(
-            f"The arguments do not fit {function.name}. {faults}."
-        ) from None
+        raise misfit(function.name, error) from None
 
 
 def _off_loop(function: FunctionTool) -> FunctionTool:

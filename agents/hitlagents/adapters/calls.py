@@ -48,16 +48,3 @@ def misfit(tool: str, error: ValidationError) -> ArgumentsError:
         for fault in error.errors(include_url=False, include_input=False)
     )
     return ArgumentsError(f"The arguments do not fit {tool}. {faults}.")
-
-
-def response_schema(answers: Mapping[str, Any]) -> dict[str, Any]:
-    """What a decision may hold: ``approved``, and ``answers`` as further properties."""
-    approved = {
-        "type": "boolean",
-        "description": "Whether the tool call may run.",
-    }
-    return {
-        "type": "object",
-        "properties": {"approved": approved, **answers},
-        "required": ["approved"],
-    }

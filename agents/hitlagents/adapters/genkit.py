@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from approvals.schemas import ToolSpec
 from approvals.states import Verdict
-from hitlagents.adapters import calls
 from hitlagents.adapters.base import (
     AgentRunError,
     Gating,
@@ -69,8 +68,7 @@ class GenkitAdapter:
     contributes are held like any other. ``ToolApproval`` is mounted in front of it, allowing
     what ``gating`` allows. ``in_session`` names tools whose only effect is on the agent's
     own session, such as ``write_artifact``. ``cards`` say what the framework has no place
-    for (risk, title, consequence…), by tool name. ``answers`` says what a reviewer may give
-    a tool beside approving, as JSON Schema properties by tool name.
+    for (risk, title, consequence…), by tool name.
 
     With a ``store`` the framework keeps sessions there and the run's state only names a
     snapshot of it; without one the run's state is the whole session.
@@ -95,7 +93,6 @@ class GenkitAdapter:
         use: Sequence[BaseMiddleware[Any]] = (),
         in_session: Collection[str] = (),
         cards: Sequence[ToolSpec] = (),
-        answers: Mapping[str, Mapping[str, Any]] | None = None,
         store: SessionStore | None = None,
     ) -> None:
         if os.environ.get("GENKIT_ENV") == "dev":
@@ -117,7 +114,6 @@ class GenkitAdapter:
         self.model = model
         self.store = store
         self.in_session = frozenset(in_session)
-        self.answers = dict(answers or {})
         self.version = metadata.version("genkit")
         self.model_label = model.label
         self._tools = tuple(self._described(cards))
@@ -128,7 +124,7 @@ class GenkitAdapter:
 
     def _described(self, cards: Sequence[ToolSpec]) -> list[ToolSpec]:
         by_name = {card.name: card for card in cards}
-        named = by_name.keys() | self.answers.keys() | self.in_session
+        named = by_name.keys() | self.in_session
         if strangers := named - self.kit.tools.keys():
             raise ValueError(f"There is no tool named {', '.join(sorted(strangers))}.")
         return [
@@ -137,9 +133,6 @@ class GenkitAdapter:
             )
             for name, tool in self.kit.tools.items()
         ]
-
-    def response_schema(self, tool: str) -> dict[str, Any]:
-        return calls.response_schema(self.answers.get(tool, {}))
 
     async def start(self, start: Start, host: Host) -> Outcome:
         from hitlagents.adapters.genkit_run import Advance

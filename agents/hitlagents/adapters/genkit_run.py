@@ -268,17 +268,10 @@ class Advance:
         state = snapshot.to_state()
         if not waiting:
             return Finished(state=state)
-        return Interrupted(
-            interrupts=[self._draft(key) for key in self.open], state=state
-        )
-
-    def _draft(self, key: str) -> InterruptDraft:
-        call = self.call(key)
-        return InterruptDraft(
-            call=call,
-            response_schema=self.adapter.response_schema(call.tool),
-            verdicts=VERDICTS,
-        )
+        drafts = [
+            InterruptDraft(call=self.call(key), verdicts=VERDICTS) for key in self.open
+        ]
+        return Interrupted(interrupts=drafts, state=state)
 
     # What the host is told
 

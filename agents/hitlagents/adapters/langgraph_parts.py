@@ -33,6 +33,7 @@ from langgraph.types import Command
 from pydantic import BaseModel, ValidationError
 
 from hitlagents.adapters.base import Body
+from hitlagents.adapters.calls import misfit, refuse_strangers
 from hitlagents.toolcall import on_tool_thread
 
 if TYPE_CHECKING:
@@ -46,10 +47,6 @@ ADVANCE: ContextVar[Advance] = ContextVar("ADVANCE")
 APPROVE: Mapping[str, Any] = {"type": "approve"}
 """What the framework is told of every held call that was decided, whatever the verdict:
 the guard at the tool body knows what was said, and its text is what the model hears."""
-
-
-class ArgumentsError(ValueError):
-    """The arguments do not fit the tool."""
 
 
 # For those who build graphs
@@ -187,27 +184,15 @@ def closed_schema(tool: BaseTool) -> dict[str, Any]:
 
 
 def check_arguments(tool: BaseTool, arguments: Mapping[str, Any]) -> None:
-    """Raises ArgumentsError in short sentences; the framework speaks to developers."""
-    schema = closed_schema(tool)
-    if schema["additionalProperties"] is False:
-        strangers = sorted(arguments.keys() - schema.get("properties", {}).keys())
-        if strangers:
-            raise ArgumentsError(
-                f"{tool.name} has no parameter {', '.join(strangers)}."
-            )
+    """Raises ArgumentsError for arguments that do not fit."""
+    refuse_strangers(tool.name, closed_schema(tool), arguments)
     model = tool.tool_call_schema
     if not (isinstance(model, type) and issubclass(model, BaseModel)):
         return
     try:
         model.model_validate(dict(arguments))
     except ValidationError as error:
-        faults = "; ".join(
-            f"{'.'.join(str(part) for part in fault['loc'])}: {fault['msg']}"
-            for fault in error.errors(include_url=False, include_input=False)
-        )
-        raise ArgumentsError(
-            f"The arguments do not fit {tool.name}. {faults}."
-        ) from None
+        raise misfit(tool.name, error) from None
 
 
 def told_by(result: ToolMessage | Command[Any] | list[Any]) -> str:

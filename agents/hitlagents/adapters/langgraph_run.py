@@ -66,6 +66,7 @@ from hitlagents.adapters.base import (
     ToolCallProposed,
     ToolCallResult,
 )
+from hitlagents.adapters.calls import ABANDONED, MAX_NAME, VERDICTS
 from hitlagents.adapters.failures import cut_off, damaged, explained
 from hitlagents.adapters.langgraph import Call, LangGraphAdapter, Snapshot
 from hitlagents.adapters.langgraph_happenings import Happenings, Piece, Turn
@@ -84,18 +85,7 @@ MAX_TURNS_PER_ADVANCE = 20
 MAX_TURNS_PER_RUN = 100
 #: Supersteps of one graph in one advance.
 MAX_STEPS = 100
-MAX_NAME = 200
 
-#: True whatever happened: the run may have ended before, while or after the call ran.
-ABANDONED = "The run was ended before this call gave a result."
-
-TOOL_VERDICTS = (
-    Verdict.APPROVE,
-    Verdict.DENY,
-    Verdict.RESPOND,
-    Verdict.CANCEL_CALL,
-    Verdict.CANCEL_RUN,
-)
 #: A question has no answer that means "no" to every node, so it cannot be denied.
 QUESTION_VERDICTS = (Verdict.ANSWER, Verdict.CANCEL_RUN)
 
@@ -335,7 +325,7 @@ class Advance:
         )
         call.interrupt, call.place = interrupt_id, path
         await self._tell_call(call)
-        return InterruptDraft(call=_named(call), verdicts=TOOL_VERDICTS)
+        return InterruptDraft(call=_named(call), verdicts=VERDICTS)
 
     async def _draft_review(
         self, path: str, review: Review, interrupt_id: str

@@ -52,7 +52,6 @@ from openai.types.responses import (
 )
 
 from approvals.schemas import Answer, InterruptDraft, ToolCall
-from approvals.states import Verdict
 from hitlagents import toolcall
 from hitlagents.adapters.base import (
     AgentRunError,
@@ -69,24 +68,12 @@ from hitlagents.adapters.base import (
     ToolCallProposed,
     ToolCallResult,
 )
+from hitlagents.adapters.calls import ABANDONED, MAX_NAME, VERDICTS
 from hitlagents.adapters.failures import cut_off, damaged, explained
 from hitlagents.adapters.openai_agents import OpenAIAgentsAdapter, OpenCall, Snapshot
 from hitlagents.adapters.openai_agents_tools import ADVANCE, GuardedTool, is_guarded
 
 MAX_TURNS = 50
-MAX_NAME = 200
-
-#: True whatever happened: the run may have ended before, while or after the call ran.
-ABANDONED = "The run was ended before this call gave a result."
-
-VERDICTS = (
-    Verdict.APPROVE,
-    Verdict.DENY,
-    Verdict.RESPOND,
-    Verdict.CANCEL_CALL,
-    Verdict.CANCEL_RUN,
-)
-
 #: Call id of the agent-as-tool inside of which a nested agent is at work.
 INSIDE: ContextVar[str] = ContextVar("INSIDE", default="")
 

@@ -20,6 +20,7 @@ from agents.tool_context import ToolContext
 from pydantic import BaseModel, ValidationError
 
 from hitlagents.adapters.base import Gating
+from hitlagents.adapters.calls import misfit, refuse_strangers
 from hitlagents.toolcall import on_tool_thread
 
 
@@ -32,10 +33,6 @@ class Invoker(Protocol):
 
 
 ADVANCE: ContextVar[Invoker] = ContextVar("ADVANCE")
-
-
-class ArgumentsError(ValueError):
-    """The arguments do not fit the tool."""
 
 
 class GuardedTool:
@@ -75,7 +72,7 @@ class GuardedTool:
 
     async def run(self, context: ToolContext[Any], arguments: Mapping[str, Any]) -> Any:
         """Enter the body. Raises ArgumentsError, and whatever the body raises."""
-        self._refuse_strangers(arguments)
+        refuse_strangers(self.name, self.parameters, arguments)
         text = json.dumps(arguments, ensure_ascii=False)
         # The approved arguments, also for a tool that looks at its context.
         context.tool_arguments = text
@@ -127,29 +124,12 @@ class GuardedTool:
             strict_json_schema=self.tool.strict_json_schema,
         )
 
-    def _refuse_strangers(self, arguments: Mapping[str, Any]) -> None:
-        if self.parameters["additionalProperties"] is not False:
-            return
-        strangers = sorted(
-            arguments.keys() - self.parameters.get("properties", {}).keys()
-        )
-        if strangers:
-            raise ArgumentsError(
-                f"{self.name} has no parameter {', '.join(strangers)}."
-            )
-
     def _fitted(self, signature: FuncSchema, arguments: Mapping[str, Any]) -> BaseModel:
-        """In short sentences; the SDK's own check speaks to developers."""
+        """Raises ArgumentsError for arguments that do not fit."""
         try:
             return signature.params_pydantic_model.model_validate(dict(arguments))
         except ValidationError as error:
-            faults = "; ".join(
-                f"{'.'.join(str(part) for part in fault['loc'])}: {fault['msg']}"
-                for fault in error.errors(include_url=False, include_input=False)
-            )
-            raise ArgumentsError(
-                f"The arguments do not fit {self.name}. {faults}."
-            ) from None
+            raise misfit(self.name, error) from None
 
     def needs_approval(self, gating: Gating) -> Any:
         """The SDK's setting: what no policy allows pauses, and a rule of the developer's
