@@ -86,11 +86,7 @@ def _save(snapshot_id: str, fn: Change) -> SessionSnapshot | None:
         changed = fn(_snapshot(row))
         if changed is None:
             return None
-        changed.snapshot_id = snapshot_id
-        changed.created_at = changed.created_at or datetime.now(UTC).isoformat()
-        changed.status = changed.status or SnapshotStatus.COMPLETED
-        if changed.session_id is None and changed.state is not None:
-            changed.session_id = changed.state.session_id
+        changed = changed.model_copy(update=_stamp(snapshot_id, changed))
         if existing is not None:
             _check(existing, changed)
         GenkitSnapshot.objects.update_or_create(
@@ -102,6 +98,19 @@ def _save(snapshot_id: str, fn: Change) -> SessionSnapshot | None:
             },
         )
     return changed
+
+
+def _stamp(snapshot_id: str, changed: SessionSnapshot) -> dict[str, Any]:
+    """What a store fills in where the framework has left it open."""
+    session_id = changed.session_id
+    if session_id is None and changed.state is not None:
+        session_id = changed.state.session_id
+    return {
+        "snapshot_id": snapshot_id,
+        "session_id": session_id,
+        "created_at": changed.created_at or datetime.now(UTC).isoformat(),
+        "status": changed.status or SnapshotStatus.COMPLETED,
+    }
 
 
 def _check(existing: SessionSnapshot, changed: SessionSnapshot) -> None:

@@ -477,13 +477,20 @@ class Turn:
         heard: asyncio.Queue[ModelResponseChunk[Any] | None] = asyncio.Queue()
         before = context.replace_on_chunk(heard.put_nowait)
         answer = asyncio.ensure_future(go_on(params, context))
-        answer.add_done_callback(lambda _: heard.put_nowait(None))
+
+        def end(done: asyncio.Future[ModelResponse]) -> None:
+            if not done.cancelled():
+                done.exception()  # looked at here, also if nobody waits any more
+            heard.put_nowait(None)
+
+        answer.add_done_callback(end)
         try:
             while (chunk := await heard.get()) is not None:
                 await self._tell_text("".join(p.text or "" for p in chunk.content))
             return await answer
         finally:
             answer.cancel()
+            await asyncio.wait({answer})
             context.replace_on_chunk(before)
 
     async def _tell_text(self, text: str) -> None:
