@@ -10,6 +10,7 @@ from uuid import uuid4
 
 import pytest
 from genkit import FinishReason, Interrupt, Part, Role, tool
+from genkit.exp.agent import AgentError
 from genkit.model import Message, ModelResponse
 from genkit_middleware import Artifacts, Filesystem
 from pydantic import BaseModel, Field
@@ -486,6 +487,17 @@ def test_the_frameworks_developer_mode_is_refused(monkeypatch):
     monkeypatch.setenv("GENKIT_ENV", "dev")
     with pytest.raises(AgentRunError, match="past the guard"):
         bank(heard)
+
+
+def test_nothing_runs_without_an_advance():
+    tools = Tools()
+    adapter = HARNESSES["genkit"].build(
+        plays(Reply("", [call("lookup", name="x")]), heard), tools
+    )
+    chat = adapter.kit.agent.chat()
+    with pytest.raises(AgentError):
+        asyncio.run(chat.send("go"))
+    assert tools.effects == []
 
 
 def test_a_shared_agent_does_not_grow(tmp_path):
