@@ -8,7 +8,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('hitlagents', '0004_demo_bank'),
+        ('hitlagents', '0005_demo_bank'),
     ]
 
     operations = [
