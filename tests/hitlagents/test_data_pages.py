@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import uuid
 from datetime import UTC, datetime
+from decimal import Decimal
 
 import pytest
 from django.urls import reverse
 
 from hitlagents import catalog, conversations
-from hitlagents.demo import calendar, file_ops, outbox
+from hitlagents.demo import bank, calendar, file_ops, outbox
 from hitlagents.demo.calendar import Slot
 from hitlagents.demo.outbox import Mail
 from hitlagents.demo.workspace import MAX_BYTES, SEED, Workspace
+from hitlagents.models import Checkpoint, RunInput
 
-AGENTS = ["scheduler", "support", "file-ops"]
+AGENTS = ["scheduler", "support", "file-ops", "banking", "writer"]
 
 
 @pytest.fixture(autouse=True)
@@ -103,7 +106,13 @@ def test_an_agent_without_a_page_has_none(client, make_thread, mia, monkeypatch)
 
 @pytest.mark.parametrize(
     ("agent", "label"),
-    [("scheduler", "Calendar"), ("support", "Outbox"), ("file-ops", "Files")],
+    [
+        ("scheduler", "Calendar"),
+        ("support", "Outbox"),
+        ("file-ops", "Files"),
+        ("banking", "Bank"),
+        ("writer", "Writings"),
+    ],
 )
 def test_the_conversation_leads_there_once_it_has_begun(
     client, make_thread, mia, agent, label
@@ -258,3 +267,53 @@ def test_what_an_agent_wrote_is_harmless_and_in_sight(client, make_thread):
         for raw in ("<u>", "<i>", "<script>alert", "\u202e", "\u200b", "\u2066"):
             assert raw not in page.partition("<main")[2].partition("</main>")[0]
         assert "⟦U+202E⟧" in page
+
+
+# Bank
+
+
+def test_the_bank_shows_balances_and_transfers_of_its_person(client, make_thread, eve):
+    thread, another = make_thread("banking"), make_thread("banking")
+    page = page_of(client, thread)
+    assert "opened when the agent first looks at one." in page
+    assert "Nothing has been transferred." in page
+    assert bank.balances(thread.owner_id) == []  # looking opens none
+    for number, (owned, to) in enumerate([(thread, "777"), (another, "Landlord")], 1):
+        bank.transfer(
+            owned.pk,
+            run_id=uuid.uuid4(),
+            call_id=f"c{number}",
+            amount=Decimal(1000 * number),
+            to=to,
+        )
+    page = page_of(client, thread)
+    assert page.index("2,000.00</b> to Landlord") < page.index("1,000.00</b> to Elec")
+    assert "4,000.00" not in page
+    assert "Nothing has been transferred." in page_of(
+        client, make_thread("banking", eve)
+    )
+
+
+# Writings
+
+
+def test_the_writings_show_files_and_artifacts(client, make_thread, make_run):
+    thread = make_thread("writer")
+    assert "There are none yet." in page_of(client, thread)
+    run = make_run(agent="writer", thread=thread.pk)
+    RunInput.objects.create(run=run, thread=thread, message="x")
+    kept = [{"name": "<b>\u202e", "parts": [{"text": "<script>\nplan"}]}]
+    Checkpoint.objects.create(
+        run=run,
+        framework="Genkit",
+        framework_version="0",
+        schema=1,
+        attempt=1,
+        state=json.dumps({"session": {"artifacts": kept}}),
+    )
+    workspace(thread)
+    page = page_of(client, thread, file="notes.md")
+    assert "Ask legal" in page
+    assert "<b>\u202e" not in page
+    assert "&lt;script&gt;\nplan" in page
+    assert "⟦U+202E⟧" in page

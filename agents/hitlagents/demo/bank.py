@@ -6,10 +6,13 @@ is imported when one is called, so that importing this costs nothing and needs n
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
+
+from hitlagents.adapters.base import DataPage
 
 if TYPE_CHECKING:
     from django.db.models import QuerySet
@@ -17,6 +20,9 @@ if TYPE_CHECKING:
     from hitlagents.models import BankAccount, LedgerEntry
 
 MAX_AMOUNT = Decimal("1000000000")
+
+#: Transfers on the page.
+MAX_SHOWN = 100
 
 #: Transfers come from here.
 MAIN = "1001"
@@ -55,7 +61,7 @@ def transfer(
 
     with transaction.atomic():
         # Its lock keeps two transfers from spending the same money.
-        source = _accounts(_owner(thread_id)).select_for_update().get(number=MAIN)
+        source = _opened(_owner(thread_id)).select_for_update().get(number=MAIN)
         entry = LedgerEntry.objects.filter(run_id=run_id, call_id=call_id).first()
         if entry is None:
             target = _named(source.owner_id, to)
@@ -80,7 +86,7 @@ def balance(thread_id: UUID, account: str) -> str:
 
 
 def balances(owner_id: int) -> list[Balance]:
-    """A person's accounts with what is on them."""
+    """A person's accounts with what is on them; none before their first use."""
     return [
         Balance(account=account, amount=_balance(account))
         for account in _accounts(owner_id)
@@ -96,6 +102,29 @@ def ledger(owner_id: int) -> QuerySet[LedgerEntry]:
         .select_related("source", "target")
         .order_by("-pk")
     )
+
+
+def page(thread_id: UUID, asked: Mapping[str, str]) -> Mapping[str, Any]:
+    """The accounts of the thread's owner, and their newest transfers."""
+    owner_id = _owner(thread_id)
+    return {
+        "balances": [
+            {"account": each.account, "amount": money(each.amount)}
+            for each in balances(owner_id)
+        ],
+        "transfers": [
+            {"entry": entry, "amount": money(entry.amount)}
+            for entry in ledger(owner_id)[:MAX_SHOWN]
+        ],
+    }
+
+
+PAGE = DataPage(
+    label="Bank",
+    icon="landmark",
+    template="hitlagents/data/bank.html",
+    read=page,
+)
 
 
 def money(amount: Decimal) -> str:
@@ -134,10 +163,17 @@ def _owner(thread_id: UUID) -> int:
 
 
 def _accounts(owner_id: int) -> QuerySet[BankAccount]:
+    """The person's accounts: none before the agent first looks at them."""
+    from hitlagents.models import BankAccount
+
+    return BankAccount.objects.filter(owner_id=owner_id).order_by("pk")
+
+
+def _opened(owner_id: int) -> QuerySet[BankAccount]:
     """The person's accounts, opened at their first use."""
     from hitlagents.models import BankAccount
 
-    accounts = BankAccount.objects.filter(owner_id=owner_id).order_by("pk")
+    accounts = _accounts(owner_id)
     if not accounts.exists():
         BankAccount.objects.bulk_create(
             [
@@ -154,7 +190,7 @@ def _accounts(owner_id: int) -> QuerySet[BankAccount]:
 def _named(owner_id: int, name: str) -> BankAccount:
     """An account by its number or its name."""
     wanted = " ".join(name.split()).casefold()
-    for account in _accounts(owner_id):
+    for account in _opened(owner_id):
         if wanted in {account.number.casefold(), account.name.casefold()}:
             return account
     raise BankError(f"There is no account {_short(name)}.")

@@ -13,6 +13,7 @@ from pydantic import BaseModel, Field, WithJsonSchema
 
 from approvals.schemas import ToolSpec
 from approvals.states import Risk
+from hitlagents.adapters import model_choice
 from hitlagents.adapters.base import AgentRunError, AgentSpec, Gating
 from hitlagents.adapters.genkit import (
     DISTRIBUTION,
@@ -139,6 +140,8 @@ SPEC = AgentSpec(
     install=INSTALL,
     build=build,
     model_label=lambda: from_environment(scripted_banking.reply).label,
+    models=model_choice.CHOICES,
+    page=bank.PAGE,
     suggestions=(
         "Transfer $500 to account 12345 for rent.",
         "Send 80 to Electricity and 250 to Savings",

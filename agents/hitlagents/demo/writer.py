@@ -6,11 +6,16 @@ held like any other unless a policy allows them.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
+from uuid import UUID
 
 from approvals.schemas import ToolSpec
 from approvals.states import Risk
-from hitlagents.adapters.base import AgentRunError, AgentSpec, Gating
+from hitlagents.adapters import model_choice
+from hitlagents.adapters.base import AgentRunError, AgentSpec, DataPage, Gating
 from hitlagents.adapters.genkit import (
     DISTRIBUTION,
     FRAMEWORK,
@@ -21,7 +26,9 @@ from hitlagents.adapters.genkit import (
 )
 from hitlagents.adapters.genkit_models import from_environment
 from hitlagents.demo import scripted_writer
+from hitlagents.demo.artifacts import artifacts
 from hitlagents.demo.file_ops import workspaces
+from hitlagents.demo.workspace import files_page
 
 INSTRUCTIONS = """\
 You write for one person: files in their folder, and artifacts, which are finished texts
@@ -103,6 +110,18 @@ def build(
     )
 
 
+def page(files: DataPage) -> DataPage:
+    """The page of the files, with the artifacts of the conversation."""
+
+    def read(thread_id: UUID, asked: Mapping[str, str]) -> Mapping[str, Any]:
+        kept = artifacts(thread_id)
+        return {**files.read(thread_id, asked), "artifacts": kept}
+
+    return replace(
+        files, label="Writings", template="hitlagents/data/writings.html", read=read
+    )
+
+
 SPEC = AgentSpec(
     slug="writer",
     name="Writer",
@@ -113,6 +132,8 @@ SPEC = AgentSpec(
     install=INSTALL,
     build=build,
     model_label=lambda: from_environment(scripted_writer.reply).label,
+    models=model_choice.CHOICES,
+    page=page(files_page(workspaces)),
     suggestions=(
         "Write “Ready for review.” to status.md",
         "In draft.txt, replace “risky” with “dangerous”",
