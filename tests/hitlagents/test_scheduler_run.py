@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import pytest
@@ -211,8 +212,6 @@ def test_a_model_that_fails_after_the_tool_leaves_one_meeting(
 
 
 def replaced(build):
-    import dataclasses
-
     return dataclasses.replace(scheduler.SPEC, build=build)
 
 
@@ -286,13 +285,14 @@ class Office:
     def spec(self):
         from hitlagents.adapters.openai_agents import OpenAIAgentsAdapter
 
-        return replaced(
-            lambda gating: OpenAIAgentsAdapter(
+        def build(gating):
+            return OpenAIAgentsAdapter(
                 make=self.make,
                 model=openai_agents_models.scripted(self.script),
                 gating=gating,
             )
-        )
+
+        return dataclasses.replace(replaced(build), slug="office")
 
 
 @pytest.fixture
