@@ -180,12 +180,15 @@ class InterruptAdmin(ReadOnly):
         "schema_digest",
         "shown_response_schema",
         "verdicts",
+        "editable",
+        "card",
         "risk",
         "consequence",
         "approve_label",
         "secrets",
         "policy",
         "review_groups",
+        "asks_requester",
         "status",
         ("created", "expires_at", "decided_at"),
     )
@@ -357,6 +360,7 @@ class PolicyAdmin(Records):
                     "groups",
                     "approvals_required",
                     "requester_may_decide",
+                    "asks_requester",
                     "note_rule",
                 )
             },
@@ -372,7 +376,8 @@ class PolicyAdmin(Records):
 
     @admin.display(description="who decides")
     def deciders(self, policy: Policy) -> str:
-        return ", ".join(str(group) for group in policy.groups.all()) or "Reviewers"
+        groups = ", ".join(str(group) for group in policy.groups.all()) or "Reviewers"
+        return f"{groups}; questions: who asked" if policy.asks_requester else groups
 
     # All three doors to a change; inside, every difference is recorded.
 

@@ -13,12 +13,13 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 from functools import lru_cache
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
 import nh3
+from django.utils import timezone
 from django.utils.html import escape, format_html
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext as _
@@ -623,6 +624,25 @@ def duration(span: timedelta | float) -> str:
             return _("%(m)s min %(s)02d s") % {"m": minutes, "s": second}
         return _("%s min") % minutes
     return _("%s s") % second
+
+
+def moment_of(value: object) -> datetime | None:
+    """The moment that a text in ISO 8601 names; None for anything else, also for a time
+    without a zone, which is nobody's moment."""
+    if not isinstance(value, str) or "T" not in value:
+        return None
+    try:
+        found = datetime.fromisoformat(value)
+        # The first and the last days of all time have no neighbours.
+        found.astimezone(UTC)
+    except (ValueError, OverflowError):
+        return None
+    return found if timezone.is_aware(found) else None
+
+
+def moment(then: datetime, zone: tzinfo | None = None) -> str:
+    """ "Mon 07 Dec 2026, 10:00 CET", told by the calendar in the zone."""
+    return f"{timezone.localtime(then, zone):%a %d %b %Y, %H:%M %Z}"
 
 
 def age(then: datetime, now: datetime) -> str:

@@ -51,6 +51,13 @@ class Tool(models.Model):
     title = models.CharField(max_length=SHORT, blank=True)
     approve_label = models.CharField(max_length=SHORT, blank=True)
     consequence = models.TextField(blank=True)
+    kind = models.CharField(
+        max_length=10, choices=InterruptKind, default=InterruptKind.APPROVAL
+    )
+    answer_schema = models.TextField(
+        blank=True, help_text="JSON Schema of what a person says, canonical."
+    )
+    card = models.CharField(max_length=SHORT, blank=True)
 
     class Meta:
         ordering = ["agent", "name"]
@@ -87,6 +94,11 @@ class Policy(models.Model):
         default=1, validators=[MinValueValidator(1), MaxValueValidator(20)]
     )
     requester_may_decide = models.BooleanField(default=False)
+    asks_requester = models.BooleanField(
+        default=False,
+        help_text="Questions go to the person the agent works for, and to the groups, if "
+        "any are chosen. Approvals never do.",
+    )
     note_rule = models.CharField(
         max_length=10, choices=NoteRule, default=NoteRule.OPTIONAL
     )
@@ -233,6 +245,10 @@ class Interrupt(models.Model):
     schema_digest = _digest_field(blank=True)
     response_schema = models.TextField(blank=True)
     verdicts = models.JSONField(default=list)
+    editable = models.BooleanField(default=True)
+    #: How often this run was told no to the same tool with the same arguments before.
+    denied_before = models.PositiveIntegerField(default=0, editable=False)
+    card = models.CharField(max_length=SHORT, blank=True)
     risk = models.CharField(max_length=10, choices=Risk, default=Risk.MEDIUM)
     consequence = models.TextField(blank=True)
     approve_label = models.CharField(max_length=SHORT, blank=True)
@@ -240,6 +256,8 @@ class Interrupt(models.Model):
     #: The ruling as it was when the call was asked (policies.Ruling as JSON).
     policy = models.JSONField(default=dict)
     review_groups = models.ManyToManyField(Group, related_name="interrupts")
+    #: A question that whoever asked for the run may answer, whatever their permissions.
+    asks_requester = models.BooleanField(default=False)
     status = models.CharField(
         max_length=10,
         choices=InterruptStatus,

@@ -77,9 +77,27 @@ def visible_runs(user: Person) -> RunQuerySet:
     return Run.objects.filter(Q(requester=user) | Exists(shown))
 
 
+def own_question(user: Person, pk: UUID) -> Interrupt | None:
+    """The question of this id with its run, if it was put to this person as whoever the
+    agent works for."""
+    return _ASKED.first(id=pk, user=user.pk) if user.is_active else None
+
+
+_ASKED = Prepared(
+    lambda: _with_run().filter(
+        asks_requester=True, run__requester=Slot(User, "id", name="user")
+    )
+)
+
+
 def may_decide(user: Person, interrupt: Interrupt) -> bool:
-    """Has the permission and sits in one of the request's groups (superusers sit in all)."""
-    if not user.is_active or not user.has_perm("approvals.decide_interrupt"):
+    """Has the permission and sits in one of the request's groups (superusers sit in all),
+    or is the person a question was put to."""
+    if not user.is_active:
+        return False
+    if is_asked(user, interrupt):
+        return True
+    if not user.has_perm("approvals.decide_interrupt"):
         return False
     if user.is_superuser:
         return True
@@ -92,6 +110,11 @@ _IN_GROUP = Prepared(
         interrupt=Slot(_LINKS, "interrupt"), group__user=Slot(User, "id", name="user")
     ).values_list("pk")[:1]
 )
+
+
+def is_asked(user: Person, interrupt: Interrupt) -> bool:
+    """Whether this is a question to the person the agent works for, and they are it."""
+    return interrupt.asks_requester and interrupt.run.requester_id == user.pk
 
 
 def may_read_rule(user: Person, groups: Collection[str]) -> bool:

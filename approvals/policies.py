@@ -17,7 +17,7 @@ from pydantic import ConfigDict, ValidationError
 from approvals.models import Policy, Tool
 from approvals.prepared import Prepared, Slot
 from approvals.schemas import Frozen
-from approvals.states import Gate, NoteRule, OnDeadline
+from approvals.states import Gate, InterruptKind, NoteRule, OnDeadline
 
 #: Decides what no policy routes elsewhere. Made by a migration.
 FALLBACK_GROUP = "Reviewers"
@@ -36,6 +36,8 @@ class Ruling(Frozen):
     group_ids: tuple[int, ...] = ()
     approvals_required: int = 1
     requester_may_decide: bool = False
+    #: Questions go to whoever asked for the run (and to the groups a policy names).
+    asks_requester: bool = False
     note_rule: NoteRule = NoteRule.OPTIONAL
     deadline_seconds: int | None = None
     on_deadline: OnDeadline = OnDeadline.DENY
@@ -101,9 +103,16 @@ class Rulebook:
 
     def ruling(self, tool: str) -> Ruling:
         ruling = rule_on(self.agent, tool, rules=self.rules)
-        if ruling.gate != Gate.ALLOW or tool in self.tools:
+        if ruling.gate != Gate.ALLOW:
             return ruling
-        return rule_on(self.agent, tool, rules=self.rules, registered=False)
+        known = self.tools.get(tool)
+        if known is None:
+            return rule_on(self.agent, tool, rules=self.rules, registered=False)
+        if known.kind == InterruptKind.QUESTION:
+            # There is nothing that could run instead of an answer.
+            name = f"{ruling.policy} (a question waits for its answer)"
+            return ruling.model_copy(update={"gate": Gate.HOLD, "policy": name})
+        return ruling
 
     def allowed(self) -> frozenset[str]:
         """The registered tools that run without asking."""
@@ -120,6 +129,7 @@ COLUMNS = (
     "gate",
     "approvals_required",
     "requester_may_decide",
+    "asks_requester",
     "note_rule",
     "deadline_seconds",
     "on_deadline",
@@ -171,6 +181,7 @@ def _ruling(row: Mapping[str, Any], fields: dict[str, Any]) -> Ruling | None:
             gate=row["gate"],
             approvals_required=max(1, row["approvals_required"]),
             requester_may_decide=row["requester_may_decide"],
+            asks_requester=row["asks_requester"],
             note_rule=row["note_rule"],
             deadline_seconds=row["deadline_seconds"],
             on_deadline=row["on_deadline"],

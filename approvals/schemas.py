@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+from datetime import time
 from typing import Any
 from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from approvals.states import InterruptKind, Risk, Verdict
+
+#: What a decision on a call says at least.
+APPROVED_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "approved": {
+            "type": "boolean",
+            "description": "Whether the tool call may run.",
+        }
+    },
+    "required": ["approved"],
+}
 
 
 class Frozen(BaseModel):
@@ -32,6 +45,24 @@ class ToolSpec(Frozen):
     approve_label: str = ""
     #: What a reviewer should know before approving, as plain text.
     consequence: str = ""
+    #: What a call asks of people. A question has no effect of its own: nothing runs for
+    #: it, and a person's answer is its result.
+    kind: InterruptKind = InterruptKind.APPROVAL
+    #: JSON Schema of what a person says, an object schema: of a question the whole answer,
+    #: otherwise what may stand beside an approval. A time may have ``x-suggest``
+    #: (``Suggest``).
+    answer: dict[str, Any] | None = None
+    #: How pages ask for it (``approvals.cards``); empty or unknown: by a plain form.
+    card: str = ""
+
+
+class Suggest(Frozen):
+    """``x-suggest`` in the schema of a time: which times of the working days to come are
+    proposed. They are put in when a call is asked, as the schema's ``examples``."""
+
+    days: int = Field(default=3, ge=1, le=10)
+    #: Times of the day in the zone of the installation.
+    times: tuple[time, ...] = Field(min_length=1, max_length=6)
 
 
 class ToolCall(Frozen):
@@ -58,6 +89,8 @@ class InterruptDraft(Frozen):
     message: str = ""
     #: What the agent wrote just before it proposed the call.
     said: str = ""
+    #: What the agent wants to hear, where it asks by itself. That of a registered tool
+    #: stands in its ToolSpec.
     response_schema: dict[str, Any] | None = None
     #: The verdicts this framework can take for this pause.
     verdicts: tuple[Verdict, ...] = (
@@ -65,6 +98,11 @@ class InterruptDraft(Frozen):
         Verdict.DENY,
         Verdict.CANCEL_RUN,
     )
+    #: Whether whoever approves may change the arguments.
+    editable: bool = True
+    #: The agent's own code wants a person's word on this very call, so that no policy may
+    #: let it run without one.
+    demanded: bool = False
 
 
 class Answer(Frozen):

@@ -9,22 +9,12 @@ from typing import Any
 
 from approvals import canonical, services
 from approvals.models import Interrupt
+from approvals.schemas import APPROVED_SCHEMA
 from hitlagents import catalog
 from hitlagents.adapters.base import ToolCallProposed, ToolCallResult
 
 type Event = tuple[str, dict[str, Any]]
 """The event's type, and its other members."""
-
-APPROVED_SCHEMA: dict[str, Any] = {
-    "type": "object",
-    "properties": {
-        "approved": {
-            "type": "boolean",
-            "description": "Whether the tool call may run.",
-        }
-    },
-    "required": ["approved"],
-}
 
 
 def text_start(message_id: str) -> Event:

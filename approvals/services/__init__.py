@@ -5,6 +5,7 @@ Verbs are plain functions with keyword-only actors, each one transaction on one 
 
 from __future__ import annotations
 
+from approvals.services.answers import denials_before
 from approvals.services.asking_again import ask_again
 from approvals.services.deciding import Ballot, decide, undo
 from approvals.services.executions import (
@@ -16,6 +17,7 @@ from approvals.services.executions import (
 )
 from approvals.services.expiring import expire_due
 from approvals.services.opening import open_interrupts
+from approvals.services.outcomes import at_deadline
 from approvals.services.records import changing_policies, erase_payload
 from approvals.services.rulings import hidden_words, redacted, ruling_for, shown_digest
 from approvals.services.runs import (
@@ -45,11 +47,13 @@ __all__ = [
     "Permit",
     "Work",
     "ask_again",
+    "at_deadline",
     "begin_execution",
     "cancel_run",
     "changing_policies",
     "claim_run",
     "decide",
+    "denials_before",
     "erase_payload",
     "expire_due",
     "fail_run",

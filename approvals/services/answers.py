@@ -13,6 +13,7 @@ from approvals.prepared import Prepared, Slot
 from approvals.schemas import Answer, ToolCall
 from approvals.states import (
     Delivery,
+    InterruptKind,
     InterruptStatus,
     Verdict,
 )
@@ -58,6 +59,22 @@ OF_CALL = Prepared(
 )
 
 
+def denials(run: Run, tool: str, arguments: str) -> QuerySet[Decision]:
+    """The decisions that told the run no to this tool with these canonical arguments."""
+    return run_decisions(run).filter(
+        interrupt__tool=tool,
+        interrupt__arguments=arguments,
+        verdict__in=(Verdict.DENY, Verdict.CANCEL_CALL),
+    )
+
+
+def denials_before(interrupt: Interrupt) -> QuerySet[Decision]:
+    """The decisions that had said no to the same call when it was asked, oldest first."""
+    same = denials(interrupt.run, interrupt.tool, interrupt.arguments)
+    before = same.filter(created__lte=interrupt.created)
+    return before.exclude(interrupt=interrupt.pk).order_by("created", "pk")
+
+
 def of_run(run: Run, decision: Decision) -> Decision:
     """The same decision, its request pointing at the run that is locked."""
     decision.interrupt.run = run
@@ -98,7 +115,9 @@ def refusal_text(interrupt: Interrupt, decision: Decision) -> str:
     """What the model is told about a call that does not run; empty if it does."""
     if decision.verdict in (Verdict.APPROVE, Verdict.ANSWER, Verdict.RESPOND):
         return ""
-    if decision.verdict == Verdict.CANCEL_CALL:
+    if interrupt.kind == InterruptKind.QUESTION:
+        told = _unanswered(interrupt, decision)
+    elif decision.verdict == Verdict.CANCEL_CALL:
         told = "Not executed: the call was cancelled."
     elif interrupt.status == InterruptStatus.EXPIRED:
         told = "Not executed: nobody decided before the deadline."
@@ -108,3 +127,13 @@ def refusal_text(interrupt: Interrupt, decision: Decision) -> str:
         told = "Not executed: a reviewer denied this call."
     note = "" if interrupt.status == InterruptStatus.EXPIRED else decision.note.strip()
     return f"{told} {note}" if note else told
+
+
+def _unanswered(interrupt: Interrupt, decision: Decision) -> str:
+    if decision.verdict == Verdict.CANCEL_CALL:
+        return "Not answered: the question was cancelled."
+    if interrupt.status == InterruptStatus.EXPIRED:
+        return "Not answered: nobody answered before the deadline."
+    if decision.reviewer is None:
+        return "Not answered: the question was refused."
+    return "Not answered: the person who was asked declined to answer."

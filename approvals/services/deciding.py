@@ -27,7 +27,7 @@ from approvals.services.rulings import (
     ruling_for,
     shown_digest,
 )
-from approvals.services.tools import misfit
+from approvals.services.tools import misfit, misfit_of_answer
 from approvals.services.work import (
     Work,
     lock_run_of,
@@ -90,7 +90,9 @@ def decide(interrupt_id: UUID, ballot: Ballot, *, reviewer: User) -> Interrupt:
 def _lock_visible(interrupt_id: UUID, user: User) -> Interrupt:
     """Lock the run of a request, then read the request if this person may see it."""
     run = lock_run_of(interrupt_id)
-    interrupt = permissions.visible_interrupt(user, interrupt_id)
+    interrupt = permissions.visible_interrupt(
+        user, interrupt_id
+    ) or permissions.own_question(user, interrupt_id)
     if interrupt is None:
         raise NotFound
     interrupt.run = run
@@ -154,6 +156,7 @@ def _unfit(
     if (
         interrupt.run.requester_id == reviewer.pk
         and not ruling.requester_may_decide
+        and not permissions.is_asked(reviewer, interrupt)
         and ballot.verdict != Verdict.CANCEL_RUN
     ):
         return NotAllowed(
@@ -191,12 +194,18 @@ def _bad_content(interrupt: Interrupt, ballot: Ballot) -> ApprovalsError | None:
                 return InvalidDecision(
                     "Only an approval can carry edited arguments.", field="arguments"
                 )
+            if not interrupt.editable:
+                return InvalidDecision(
+                    "The agent takes this call only as it is.", field="arguments"
+                )
             text = canonical.dumps(ballot.arguments)
             problem = misfit(interrupt.tool_schema, text, closed=True)
             if problem:
                 return InvalidDecision(problem, field="arguments")
         if ballot.verdict == Verdict.ANSWER and interrupt.response_schema:
-            problem = misfit(interrupt.response_schema, canonical.dumps(ballot.answer))
+            problem = misfit_of_answer(
+                interrupt.response_schema, canonical.dumps(ballot.answer)
+            )
             if problem:
                 return InvalidDecision(problem, field="answer")
     except InvalidArguments as error:

@@ -40,6 +40,7 @@ from approvals.states import (
     Delivery,
     ExecutionStatus,
     Gate,
+    InterruptKind,
     Verdict,
 )
 
@@ -129,6 +130,8 @@ def _enter(work: Work, run: Run, call: ToolCall, owner: str) -> Permit | Instead
             raise NotDecided(f"{call.tool} was asked and is not decided.")
         return _enter_ungated(work, run, call, owner)
     if decision.verdict == Verdict.APPROVE:
+        if decision.interrupt.kind == InterruptKind.QUESTION:
+            raise NotDecided(f"{call.tool} is a question; nothing runs for it.")
         return _enter_approved(work, run, call, owner, decision)
     set_delivery(decision, Delivery.APPLIED)
     text = refusal_text(decision.interrupt, decision) or _output(decision)

@@ -15,9 +15,11 @@ from approvals.exceptions import (
 from approvals.models import Interrupt, Run, Tool
 from approvals.policies import Rulebook, Ruling
 from approvals.schemas import InterruptDraft, ToolCall
+from approvals.services import asking
+from approvals.services.answers import denials
 from approvals.services.outcomes import decide_by_system, resume_if_decided
 from approvals.services.rulings import redacted
-from approvals.services.tools import misfit, title_of
+from approvals.services.tools import misfit
 from approvals.services.work import (
     Work,
     agent_of,
@@ -33,6 +35,11 @@ from approvals.states import (
 
 #: A run that has asked this often is stopped: the model is going in circles.
 MAX_INTERRUPTS = 200
+
+#: A call that was denied this often in one run is not put to people any more. A person may
+#: overlook the note that explains a denial once or twice, a model that does it a fourth time
+#: is not listening, and each further request costs somebody's attention.
+MAX_DENIALS = 3
 
 #: So much of what the agent said is kept with the request; the run has all of it.
 MAX_SAID = 2000
@@ -101,25 +108,37 @@ def _open(
     call = draft.call
     tool = book.tools.get(call.tool)
     ruling = book.ruling(call.tool)
+    if draft.demanded and ruling.gate == Gate.ALLOW:
+        name = f"{ruling.policy} (but the agent's own code asks for a person)"
+        ruling = ruling.model_copy(update={"gate": Gate.HOLD, "policy": name})
     arguments, problem = _readable(call)
+    denied = denials(run, call.tool, arguments).count() if before else 0
     problem = problem or _unaskable(run, draft, tool, arguments, before)
+    if denied >= MAX_DENIALS:
+        problem = (
+            f"The same call was denied {denied} times in this run, so nobody is asked "
+            "again. Do not propose it any more."
+        )
+    ask = asking.asked(draft, tool, arguments, asked_at)
     interrupt = Interrupt(
         run=run,
         turn=call.turn,
         call_id=call.call_id,
         attempt=run.attempt,
         framework_ref=call.framework_ref,
-        kind=draft.kind,
-        reason=draft.reason,
-        message=draft.message or f"Approve running {call.tool}?",
-        title=title_of(tool, call.tool, arguments),
+        kind=ask.kind,
+        reason=ask.reason,
+        message=_storable(ask.message),
+        title=_storable(ask.title),
         tool=call.tool,
         arguments=arguments,
         salt=canonical.new_salt(),
         response_schema=(
-            canonical.dumps(draft.response_schema) if draft.response_schema else ""
+            canonical.dumps(ask.response_schema) if ask.response_schema else ""
         ),
-        verdicts=[verdict.value for verdict in draft.verdicts],
+        verdicts=[verdict.value for verdict in ask.verdicts],
+        editable=draft.editable,
+        denied_before=denied,
         said=_storable(draft.said[:MAX_SAID]),
         created=asked_at,
     )
@@ -130,6 +149,7 @@ def _open(
         interrupt.consequence = tool.consequence
         interrupt.approve_label = tool.approve_label
         interrupt.secrets = tool.secrets
+        interrupt.card = tool.card
     interrupt.arguments_digest = interrupt.digest_of(arguments)
     apply_ruling(work, interrupt, ruling)
     work.record(
@@ -142,6 +162,7 @@ def _open(
         turn=call.turn,
         arguments_digest=interrupt.arguments_digest,
         arguments=redacted(interrupt),
+        denied_before=denied,
         policy=interrupt.policy,
     )
     work.tell_interrupt(interrupt, "opened")
@@ -159,9 +180,16 @@ def apply_ruling(
     work: Work, interrupt: Interrupt, ruling: Ruling, *, asked_before: bool = False
 ) -> None:
     """Put the interrupt, as new or as asked again, under a ruling; saves it."""
-    ids = ruling.group_ids or tuple(
-        Group.objects.get_or_create(name=name)[0].pk for name in ruling.groups
+    interrupt.asks_requester = (
+        ruling.asks_requester
+        and interrupt.kind == InterruptKind.QUESTION
+        and interrupt.run.requester_id is not None
     )
+    ids = ruling.group_ids
+    if not ids and not interrupt.asks_requester:
+        ids = tuple(
+            Group.objects.get_or_create(name=name)[0].pk for name in ruling.groups
+        )
     interrupt.policy = ruling.model_copy(update={"group_ids": ids}).model_dump(
         mode="json"
     )

@@ -102,7 +102,8 @@ def is_past(interrupt: Interrupt, now: datetime) -> bool:
 
 
 def expire(work: Work, run: Run, interrupt: Interrupt) -> None:
-    ruling = asked_ruling(interrupt)
+    """Close a request that nobody decided in time, and do what its rule says then."""
+    then = at_deadline(interrupt, asked_ruling(interrupt))
     note = "Nobody decided before the deadline."
     close_interrupt(work, interrupt, InterruptStatus.EXPIRED)
     Decision.objects.create(
@@ -120,12 +121,20 @@ def expire(work: Work, run: Run, interrupt: Interrupt) -> None:
         run=run,
         interrupt=interrupt,
         deadline=interrupt.expires_at.isoformat() if interrupt.expires_at else None,
-        then=ruling.on_deadline,
+        then=then,
     )
-    if ruling.on_deadline == OnDeadline.CANCEL_RUN:
+    if then == OnDeadline.CANCEL_RUN:
         end_cancelled(work, run, SWEEPER, note)
     elif run.status == RunStatus.WAITING:
         resume_if_decided(work, run)
+
+
+def at_deadline(interrupt: Interrupt, ruling: Ruling) -> OnDeadline:
+    """What follows when nobody decides: a request that cannot be denied has no other way
+    to go on than to end its run."""
+    if Verdict.DENY not in interrupt.verdicts:
+        return OnDeadline.CANCEL_RUN
+    return ruling.on_deadline
 
 
 def reopen(work: Work, run: Run, interrupt: Interrupt, decision: Decision) -> None:

@@ -7,24 +7,30 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
-from jsonschema import Draft202012Validator
+from jsonschema import Draft202012Validator, FormatChecker
 from jsonschema.exceptions import SchemaError
+from pydantic import ValidationError
 
-from approvals import canonical
+from approvals import canonical, display
 from approvals.models import Tool
-from approvals.schemas import ToolSpec
+from approvals.schemas import Suggest, ToolSpec
 from approvals.services.work import unit_of_work
+
+#: In the schema of a time: propose some (``schemas.Suggest``).
+SUGGEST = "x-suggest"
 
 
 def register_tools(agent: str, specs: Sequence[ToolSpec]) -> None:
     """Make the registry say what the code says now; tools that are gone leave it.
 
-    Raises ValueError for two tools of one name.
+    Raises ValueError for two tools of one name, and for an answer that cannot be asked for.
     """
     names = [spec.name for spec in specs]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise ValueError(f"Duplicate tool name: {', '.join(twice)} of {agent}.")
+    for spec in specs:
+        _check_answer(spec)
     with unit_of_work():
         Tool.objects.filter(agent=agent).exclude(name__in=names).delete()
         for spec in specs:
@@ -45,7 +51,44 @@ def _columns(spec: ToolSpec) -> dict[str, Any]:
         "title": spec.title,
         "approve_label": spec.approve_label,
         "consequence": spec.consequence,
+        "kind": spec.kind,
+        "answer_schema": "" if spec.answer is None else canonical.dumps(spec.answer),
+        "card": spec.card,
     }
+
+
+def _check_answer(spec: ToolSpec) -> None:
+    """Raises ValueError: people must be able to give what the tool wants to hear."""
+    if spec.answer is None:
+        return
+    properties = spec.answer.get("properties")
+    if spec.answer.get("type") != "object" or not isinstance(properties, dict):
+        raise ValueError(f"The answer to {spec.name} is not an object with properties.")
+    if "approved" in properties:
+        raise ValueError(f"The answer to {spec.name} cannot have a part “approved”.")
+    try:
+        Draft202012Validator.check_schema(spec.answer)
+        for part in properties.values():
+            if isinstance(part, dict) and SUGGEST in part:
+                Suggest.model_validate(part[SUGGEST])
+    except (SchemaError, ValidationError) as error:
+        raise ValueError(f"The answer to {spec.name} is broken: {error}") from error
+
+
+TIMES = FormatChecker(formats=())
+
+
+@TIMES.checks("date-time")
+def _is_moment(value: object) -> bool:
+    return not isinstance(value, str) or display.moment_of(value) is not None
+
+
+def misfit_of_answer(schema: str, value: str) -> str:
+    """Why a canonical answer does not fit; empty if it does. Beside the schema itself, a
+    ``date-time`` has to be a moment, with its zone."""
+    return misfit(schema, value) or _wrong(
+        _validator(schema, closed=False, times=True), value
+    )
 
 
 def misfit(schema: str, value: str, *, closed: bool = False) -> str:
@@ -55,11 +98,15 @@ def misfit(schema: str, value: str, *, closed: bool = False) -> str:
     """
     if not schema:
         return ""
-    loaded = canonical.loads(value)
     try:
         validator = _validator(schema, closed=closed)
     except SchemaError as error:
         return f"The tool's own schema is broken: {error.message}."
+    return _wrong(validator, value)
+
+
+def _wrong(validator: Draft202012Validator, value: str) -> str:
+    loaded = canonical.loads(value)
     found = sorted(validator.iter_errors(loaded), key=lambda wrong: str(wrong.path))
     lines = []
     for wrong in found[:5]:
@@ -72,12 +119,14 @@ def misfit(schema: str, value: str, *, closed: bool = False) -> str:
 
 
 @lru_cache(maxsize=256)
-def _validator(schema: str, *, closed: bool) -> Draft202012Validator:
+def _validator(
+    schema: str, *, closed: bool, times: bool = False
+) -> Draft202012Validator:
     loaded = canonical.loads(schema)
     if closed and isinstance(loaded, dict) and "properties" in loaded:
         loaded.setdefault("additionalProperties", False)
     Draft202012Validator.check_schema(loaded)
-    return Draft202012Validator(loaded)
+    return Draft202012Validator(loaded, format_checker=TIMES if times else None)
 
 
 def title_of(tool: Tool | None, name: str, arguments: str) -> str:
