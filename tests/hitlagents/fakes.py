@@ -79,6 +79,9 @@ class FakeHost:
                 raise StopRun("Other arguments than were shown.")
             if decision.verdict == Verdict.RESPOND:
                 return str(decision.output)
+            if decision.verdict == Verdict.ANSWER:
+                given = decision.answer
+                return given if isinstance(given, str) else canonical.dumps(given)
             if decision.verdict in {Verdict.DENY, Verdict.CANCEL_CALL}:
                 return decision.text
             ANSWER.set(decision.answer)

@@ -72,7 +72,7 @@ def test_m8_label_or_else_time_and_with_neither_nothing(say, rita, answer, booke
 
 
 def test_m7_the_interrupt_says_what_pages_for_the_sdk_look_for(say):
-    run = say("Please book an intro call with sales to discuss pricing")
+    run = say("Please schedule an intro call with sales to discuss pricing")
     shown = {event.type: members for event, members in events.shown(run)}
     (shape,) = shown["RUN_FINISHED"]["outcome"]["interrupts"]
     assert shape["reason"] == "tool_approval"

@@ -13,6 +13,7 @@ from django.utils import timezone
 from langgraph.types import interrupt
 
 from approvals import services
+from approvals.exceptions import InvalidDecision
 from approvals.models import AuditEntry, Policy, Run, ToolExecution
 from approvals.states import Delivery, Gate, InterruptKind, RunStatus, Verdict
 from hitlagents import conversations, events, registry, runner
@@ -287,6 +288,64 @@ def call_once(tool, **arguments):
     return Reply("", [call(tool, **arguments)])
 
 
+def test_m11_a_question_is_titled_by_its_words_and_may_stay_unanswered(own, rita):
+    got: list[Any] = []
+    run = own(Own(asks({"question": "Which city?", "options": ["Ulm"]}, got)))
+    [asked] = run.interrupts.open()
+    assert (asked.title, asked.message) == ("Which city?", "Which city?")
+    decide(asked, rita, Verdict.DENY, note="Do not travel.")
+    run = advance(run)
+    assert run.status == RunStatus.FINISHED, run.error
+    assert got == [None]
+    told = [m["content"] for e, m in events.shown(run) if e.type == "TOOL_CALL_RESULT"]
+    assert told == [
+        "Not answered: the person who was asked declined to answer. Do not travel."
+    ]
+    assert asked.decisions.get().delivery == Delivery.APPLIED
+
+
+def too_late(asked):
+    asked.expires_at = timezone.now() - timedelta(seconds=1)
+    asked.save(update_fields=["expires_at"])
+    services.expire_due(timezone.now())
+
+
+def test_a_question_that_nobody_answers_in_time_gives_none(own):
+    got: list[Any] = []
+    run = own(Own(asks("Go on?", got)))
+    too_late(run.interrupts.get())
+    run.refresh_from_db()
+    assert advance(run).status == RunStatus.FINISHED
+    assert got == [None]
+
+
+def test_a_run_that_cannot_go_on_without_an_answer_ends_at_the_deadline(own):
+    got: list[Any] = []
+    run = own(Own(asks("Where?", got, response_schema={"type": "string"})))
+    too_late(run.interrupts.get())
+    run.refresh_from_db()
+    assert run.status == RunStatus.CANCELLED
+    assert got == []
+
+
+def test_m11_no_policy_lets_a_review_of_the_graph_through(own, rita):
+    got: list[Any] = []
+
+    def work(state: Log) -> Log:
+        got.append(interrupt(review({"allow_accept": True})))
+        return {}
+
+    run = own(Own(single(work), steps=["send"]), "send")
+    assert run.status == RunStatus.WAITING, run.error
+    [asked] = run.interrupts.open()
+    assert not asked.editable
+    with pytest.raises(InvalidDecision, match="only as it is"):
+        decide(asked, rita, arguments={"to": "somebody else"})
+    decide(asked, rita)
+    assert advance(run).status == RunStatus.FINISHED
+    assert [given["type"] for given in got] == ["accept"]
+
+
 def test_a_review_that_nobody_decides_in_time_is_an_ignore(own):
     got: list[Any] = []
 
@@ -296,10 +355,7 @@ def test_a_review_that_nobody_decides_in_time_is_an_ignore(own):
 
     it = Own(single(work), steps=["send"])
     run = own(it)
-    asked = run.interrupts.get()
-    asked.expires_at = timezone.now() - timedelta(seconds=1)
-    asked.save(update_fields=["expires_at"])
-    services.expire_due(timezone.now())
+    too_late(run.interrupts.get())
     run.refresh_from_db()
     run = advance(run)
     assert run.status == RunStatus.FINISHED, run.error

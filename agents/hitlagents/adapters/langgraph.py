@@ -181,6 +181,8 @@ class Call:
     place: str = ""
     #: The node asked with a list of one request and expects a list of one answer.
     listed: bool = False
+    #: A question that can be told that there is no answer.
+    refusable: bool = False
     #: Arguments as the node was told them after its review.
     effective: str = ""
     #: The host has been told of it; of its result.
@@ -195,7 +197,7 @@ class Call:
     def from_state(cls, state: Mapping[str, Any]) -> Call:
         call = cls(**state)
         texts = (call.kind, call.call_id, call.tool, call.arguments, call.reference)
-        flags = (call.held, call.listed, call.told, call.done)
+        flags = (call.held, call.listed, call.refusable, call.told, call.done)
         if not all(
             isinstance(text, str) for text in (*texts, call.interrupt, call.place)
         ):

@@ -6,6 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import SchemaError
+from referencing.exceptions import Unresolvable
+
 from approvals.states import Verdict
 
 MAX_WORDING = 2000
@@ -88,6 +92,25 @@ def question_schema(given: Any, review: Review | None) -> dict[str, Any]:
     if isinstance(given, dict) and given:
         return given
     return review.answer_schema if review else ANYTHING
+
+
+def takes_no_answer(given: Any, review: Review | None) -> bool:
+    """Whether a node can be told that nobody answers: where it allows to ignore it, and
+    where the null that it gets then is an answer it takes."""
+    if review is not None:
+        return review.allows("ignore")
+    if not isinstance(given, dict) or not given:
+        return True
+    try:
+        Draft202012Validator.check_schema(given)
+        return bool(Draft202012Validator(given).is_valid(None))
+    except (SchemaError, Unresolvable):
+        return False
+
+
+def question_verdicts(*, refusable: bool) -> tuple[Verdict, ...]:
+    no = (Verdict.DENY, Verdict.CANCEL_CALL) if refusable else ()
+    return (Verdict.ANSWER, *no, Verdict.CANCEL_RUN)
 
 
 def wording(value: Any) -> str:

@@ -76,7 +76,13 @@ from hitlagents.adapters.langgraph_parts import (
     check_arguments,
     told_by,
 )
-from hitlagents.adapters.langgraph_review import Review, question_schema, wording
+from hitlagents.adapters.langgraph_review import (
+    Review,
+    question_schema,
+    question_verdicts,
+    takes_no_answer,
+    wording,
+)
 from hitlagents.adapters.langgraph_saver import StateSaver, Unreadable, Unwritable
 from hitlagents.toolcall import TOOL_CONTEXT, ToolContext
 
@@ -86,8 +92,8 @@ MAX_TURNS_PER_RUN = 100
 #: Supersteps of one graph in one advance.
 MAX_STEPS = 100
 
-#: A question has no answer that means "no" to every node, so it cannot be denied.
-QUESTION_VERDICTS = (Verdict.ANSWER, Verdict.CANCEL_RUN)
+#: Verdicts by which a question gets no answer.
+REFUSALS = frozenset({Verdict.DENY, Verdict.CANCEL_CALL})
 
 
 async def _in_place(
@@ -335,7 +341,11 @@ class Advance:
         call.listed = review.listed
         await self._tell_call(call)
         return InterruptDraft(
-            call=_named(call), message=review.message, verdicts=review.verdicts
+            call=_named(call),
+            message=review.message,
+            verdicts=review.verdicts,
+            editable=review.allows("edit"),
+            demanded=True,
         )
 
     async def _draft_question(
@@ -347,6 +357,7 @@ class Advance:
         call = self._asked("question", name[:MAX_NAME], value, asked.id)
         call.place = path
         call.listed = review is not None and review.listed
+        call.refusable = takes_no_answer(asked.response_schema, review)
         await self._tell_call(call)
         return InterruptDraft(
             call=_named(call),
@@ -354,7 +365,7 @@ class Advance:
             reason="input_required",
             message=review.message if review else wording(value),
             response_schema=question_schema(asked.response_schema, review),
-            verdicts=QUESTION_VERDICTS,
+            verdicts=question_verdicts(refusable=call.refusable),
         )
 
     def _asked(self, kind: str, tool: str, value: Any, interrupt_id: str) -> Call:
@@ -382,11 +393,7 @@ class Advance:
 
     async def _answer(self, call: Call, answer: Answer) -> Any:
         if answer.verdict != Verdict.ANSWER:
-            raise AgentRunError(
-                f"The question of {call.tool} was not answered, and the graph cannot go "
-                f"on without an answer. {answer.text}".strip(),
-                retryable=False,
-            )
+            return await self._no_answer(call, answer)
         given = answer.answer
         expected = given if isinstance(given, str) else canonical.dumps(given)
         told = await self._confirmed(call)
@@ -396,6 +403,20 @@ class Advance:
                 retryable=False,
             )
         return [given] if call.listed else given
+
+    async def _no_answer(self, call: Call, answer: Answer) -> Any:
+        """What a question gives that nobody answers: null, or what the agent inbox says."""
+        if not call.refusable or answer.verdict not in REFUSALS:
+            raise AgentRunError(
+                f"The question of {call.tool} was not answered, and the graph cannot go "
+                f"on without an answer. {answer.text}".strip(),
+                retryable=False,
+            )
+        told = await self._confirmed(call)
+        if Review.of(json.loads(call.arguments)) is None:
+            return None
+        value = {"type": "ignore", "args": told}
+        return [value] if call.listed else value
 
     async def _reviewed_value(self, call: Call, answer: Answer) -> Any:
         """In the shape of LangChain's agent inbox, which such nodes were written for."""

@@ -40,11 +40,6 @@ SCHEMA = 1
 # tools were given and gave, to its vendor unless told otherwise.
 os.environ.setdefault("OPENAI_AGENTS_DISABLE_TRACING", "true")
 
-APPROVED: Mapping[str, Any] = {
-    "type": "boolean",
-    "description": "Whether the tool call may run.",
-}
-
 
 @dataclass(frozen=True, kw_only=True)
 class SdkModel:
@@ -67,8 +62,7 @@ class OpenAIAgentsAdapter:
     ``make`` gives the starting agent. It is called once and must make new ``Agent``
     objects, since theirs are the tools that are put behind the guard; the tools
     themselves may be shared and stay as they are. ``cards`` say what the SDK has no
-    place for (risk, title, consequence…), by tool name. ``answers`` says what a reviewer
-    may give a tool beside approving, as JSON Schema properties by tool name.
+    place for (risk, title, consequence, what is asked…), by tool name.
 
     Raises ValueError for tools that cannot be held and for cards that fit no tool.
     """
@@ -84,13 +78,11 @@ class OpenAIAgentsAdapter:
         model: SdkModel,
         gating: Gating,
         cards: Sequence[ToolSpec] = (),
-        answers: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> None:
         from hitlagents.adapters.openai_agents_tools import Team
 
         self.team = Team(make(), gating)
         self.model = model
-        self.answers = dict(answers or {})
         self.version = metadata.version(DISTRIBUTION)
         self.model_label = model.label
         self._tools = tuple(self._described(cards))
@@ -101,8 +93,7 @@ class OpenAIAgentsAdapter:
 
     def _described(self, cards: Sequence[ToolSpec]) -> list[ToolSpec]:
         by_name = {card.name: card for card in cards}
-        strangers = (by_name.keys() | self.answers.keys()) - self.team.tools.keys()
-        if strangers:
+        if strangers := by_name.keys() - self.team.tools.keys():
             raise ValueError(f"There is no tool named {', '.join(sorted(strangers))}.")
         return [
             by_name.get(name, ToolSpec(name=name)).model_copy(
@@ -110,14 +101,6 @@ class OpenAIAgentsAdapter:
             )
             for name, tool in self.team.tools.items()
         ]
-
-    def response_schema(self, tool: str) -> dict[str, Any]:
-        """What a decision on a call of ``tool`` may hold: ``approved``, and perhaps more."""
-        return {
-            "type": "object",
-            "properties": {"approved": dict(APPROVED), **self.answers.get(tool, {})},
-            "required": ["approved"],
-        }
 
     async def start(self, start: Start, host: Host) -> Outcome:
         from hitlagents.adapters.openai_agents_run import Advance

@@ -274,8 +274,8 @@ class Advance:
         return InterruptDraft(
             call=call,
             reason="tool_approval",
-            response_schema=self.adapter.response_schema(call.tool),
             verdicts=VERDICTS,
+            demanded=self.team.demands(call.tool),
         )
 
     # What the host is told

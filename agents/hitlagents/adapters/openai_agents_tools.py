@@ -131,9 +131,15 @@ class GuardedTool:
         except ValidationError as error:
             raise misfit(self.name, error) from None
 
+    @property
+    def demands(self) -> bool:
+        """Whether the developer's own rule says which calls a person must see."""
+        return callable(self.tool.needs_approval)
+
     def needs_approval(self, gating: Gating) -> Any:
         """The SDK's setting: what no policy allows pauses, and a rule of the developer's
-        may add pauses. A plain ``needs_approval=True`` is theirs to allow by policy."""
+        may add pauses, which no policy takes away. A plain ``needs_approval=True`` only
+        says that the tool matters, so a policy may allow it."""
         if gating.holds(self.name):
             return True
         rule: Any = self.tool.needs_approval
@@ -210,6 +216,10 @@ class Team:
             needs_approval=guarded.needs_approval(gating),
         )
         return self._guarded[id(tool)]
+
+    def demands(self, tool: str) -> bool:
+        """Whether a call of the tool that paused may have paused by its own rule."""
+        return self.tools[tool].demands
 
     def has(self, tool: str, agent: str) -> bool:
         """Whether that agent, or any if it has no name, has a tool of that name."""

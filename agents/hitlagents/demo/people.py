@@ -84,6 +84,7 @@ DEMO_POLICIES: tuple[tuple[str, str, str, dict[str, Any], tuple[str, ...]], ...]
         (OPS,),
     ),
     ("Look at the calendar", "scheduler", "list_meetings", {"gate": Gate.ALLOW}, ()),
+    ("Questions in the chat", "scheduler", "book_call", {"asks_requester": True}, ()),
     ("Calendar", "scheduler", "*", {"gate": Gate.HOLD}, (SUPPORT,)),
     ("Look up tickets", "support", "lookup_ticket", {"gate": Gate.ALLOW}, ()),
     ("Mail to customers", "support", "send_email", {"gate": Gate.HOLD}, (SUPPORT,)),

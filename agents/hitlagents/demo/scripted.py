@@ -77,9 +77,14 @@ class Part(Protocol):
         """Whether a result can be said as it is."""
 
 
-#: How the desk begins what it tells a model about a call that did not run.
+#: How the desk begins what it tells a model about a call that did not run, and about a
+#: question that got no answer.
 NOT_EXECUTED = "Not executed: "
-DENIED = "a reviewer denied this call."
+NOT_ANSWERED = "Not answered: "
+DENIED = (
+    "a reviewer denied this call.",
+    "the person who was asked declined to answer.",
+)
 
 MAX_CALLS = 20
 MAX_SHOWN = 4000
@@ -116,7 +121,7 @@ def speak(history: Sequence[Item], part: Part) -> Reply:
 
 def _next_step(wishes: Sequence[Wish], told: str, position: int, part: Part) -> Reply:
     taken = wishes[:MAX_CALLS]
-    words = [part.in_words(wish.tool, _loaded(wish.arguments)) for wish in taken]
+    words = [part.in_words(wish.tool, loaded(wish.arguments)) for wish in taken]
     plan = f"I am going to {joined(words)}."
     if len(wishes) > MAX_CALLS:
         plan += f" That is the first {MAX_CALLS} of {len(wishes)}; ask again for more."
@@ -160,8 +165,8 @@ def _outcome(call: Call | None, text: str, part: Part) -> str:
     done is quoted from the result, never from the call."""
     if call is None:
         return cut(text)
-    wanted = part.in_words(call.tool, _loaded(call.arguments))
-    if text.startswith(NOT_EXECUTED):
+    wanted = part.in_words(call.tool, loaded(call.arguments))
+    if text.startswith((NOT_EXECUTED, NOT_ANSWERED)):
         return f"I did not {wanted}, because {_reason(text)}"
     if text.startswith("Error"):
         return f"I could not {wanted}. {cut(text)}"
@@ -170,20 +175,22 @@ def _outcome(call: Call | None, text: str, part: Part) -> str:
     return f"When I wanted to {wanted}, I was told: {cut(text)}"
 
 
-def _loaded(arguments: str) -> Mapping[str, Any]:
+def loaded(arguments: str) -> Mapping[str, Any]:
+    """The arguments a model wrote; none where they are no object."""
     try:
-        loaded = json.loads(arguments)
+        found = json.loads(arguments)
     except ValueError:
-        loaded = {}
-    return loaded if isinstance(loaded, dict) else {}
+        found = {}
+    return found if isinstance(found, dict) else {}
 
 
 def _reason(text: str) -> str:
     """The desk's sentence as a clause of ours; a note is quoted word for word."""
-    reason = text.removeprefix(NOT_EXECUTED).strip()
-    note = reason.removeprefix(DENIED).strip()
-    if reason.startswith(DENIED) and note:
-        return f"the reviewer said “{cut(note)}”."
+    reason = text.removeprefix(NOT_EXECUTED).removeprefix(NOT_ANSWERED).strip()
+    for denied in DENIED:
+        note = reason.removeprefix(denied).strip()
+        if reason.startswith(denied) and note:
+            return f"the reviewer said “{cut(note)}”."
     return cut(reason)
 
 

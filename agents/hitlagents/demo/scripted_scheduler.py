@@ -1,14 +1,15 @@
 """What the agent scheduler says when no real model is configured.
 
-It books, lists and cancels meetings: "schedule a 1:1 with Alice", "book an intro call
-with sales to discuss pricing and a retro with Bob", "and another with Dana".
+It books, lists and cancels meetings: "schedule a 1:1 with Alice", "set up a demo with
+Carol and a retro with Bob", "and another with Dana". For a call that somebody wants to
+book ("book an intro call with sales to discuss pricing") it asks them when.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from hitlagents.demo.scripted import (
@@ -17,7 +18,9 @@ from hitlagents.demo.scripted import (
     Call,
     Item,
     Reply,
+    Result,
     Wish,
+    loaded,
     orders,
     short,
     speak,
@@ -27,14 +30,15 @@ from hitlagents.demo.scripted import (
 
 HELP = (
     "I book meetings. Try “schedule a 1:1 with Alice”, “book an intro call with sales to "
-    "discuss pricing” or “what is on my calendar?”. Somebody picks the time when they "
-    "approve."
+    "discuss pricing” or “what is on my calendar?”. Whoever approves a meeting picks its "
+    "time; for a call I ask you."
 )
 GREETING = f"Hello. {HELP}"
 MAX_TOPIC = 200
 
 #: How the tools' own successes begin.
 SUCCESSES: Mapping[str, tuple[str, ...]] = {
+    "book_call": ("“", "None of the times"),
     "schedule_meeting": ("Booked ", "Nothing was scheduled"),
     "list_meetings": ("The calendar ",),
     "cancel_meeting": ("Cancelled ",),
@@ -43,7 +47,36 @@ SUCCESSES: Mapping[str, tuple[str, ...]] = {
 
 def reply(history: Sequence[Item]) -> Reply:
     """What scheduler says next, a pure function of the conversation."""
-    return speak(history, Scheduler())
+    return speak(list(_in_sentences(history)), Scheduler())
+
+
+def _in_sentences(history: Sequence[Item]) -> Iterator[Item]:
+    """The conversation with what people answered to book_call in words."""
+    calls: dict[str, Call] = {}
+    for item in history:
+        if isinstance(item, Call):
+            calls[item.call_id] = item
+        call = calls.get(item.call_id) if isinstance(item, Result) else None
+        if isinstance(item, Result) and call and call.tool == "book_call":
+            yield Result(item.call_id, _answer(loaded(call.arguments), item.text))
+        else:
+            yield item
+
+
+def _answer(asked: Mapping[str, Any], text: str) -> str:
+    answer = loaded(text)
+    call = _named(asked)
+    if answer.get("cancelled"):
+        return f"None of the times suits you, so {call} has no time yet."
+    when = answer.get("chosen_label") or answer.get("chosen_time")
+    return f"{call} is on {short(str(when))}." if when else text
+
+
+def _named(arguments: Mapping[str, Any]) -> str:
+    """A meeting in words, such as "“1:1” with Alice"."""
+    topic = short(str(arguments.get("topic", "")))
+    attendee = short(str(arguments.get("attendee", "")))
+    return f"“{topic}”" + (f" with {attendee}" if attendee else "")
 
 
 class Scheduler:
@@ -54,7 +87,8 @@ class Scheduler:
     def steps(self, text: str, before: Sequence[Item]) -> list[list[Wish]]:
         plain, quoted = without_quotes(text)
         if follow_up := _FOLLOW_UP.match(plain):
-            again = _meetings(plain[follow_up.end() :], quoted, _last_topic(before))
+            tool, topic = _last_meeting(before)
+            again = _meetings(plain[follow_up.end() :], quoted, tool, topic)
             return [again] if again else []
         steps = [_wishes(step, quoted) for step in step_texts(plain, _VERB)]
         return [step for step in steps if step]
@@ -67,9 +101,8 @@ class Scheduler:
             return "look at the calendar"
         if tool == "cancel_meeting":
             return f"cancel “{short(str(arguments.get('meeting', '')))}”"
-        topic = short(str(arguments.get("topic", "")))
-        attendee = short(str(arguments.get("attendee", "")))
-        return f"schedule “{topic}”" + (f" with {attendee}" if attendee else "")
+        verb = "get a time for" if tool == "book_call" else "schedule"
+        return f"{verb} {_named(arguments)}"
 
     def explains_itself(self, tool: str, result: str) -> bool:
         return result.startswith(SUCCESSES.get(tool, ("\0",)))
@@ -109,6 +142,8 @@ _WHEN = re.compile(
 )
 _WITH = re.compile(r"(?<!\S)with(?= )", re.IGNORECASE)
 _NUMBER = re.compile(r"(?:#|(?:number|no\.?) |(?<!\S))(\d{1,9})(?=[ ,.!?]|$)", re.I)
+#: What is booked by asking when it suits.
+_CALL = re.compile(r"(?<![\w-])calls?(?![\w-])", re.IGNORECASE)
 _PLURAL = re.compile(
     r"(?:meeting|call|chat|sync|interview|session|review|appointment|1:1|one-on-one)s$",
     re.IGNORECASE,
@@ -136,16 +171,25 @@ def _wishes(text: str, quoted: Sequence[str]) -> list[Wish]:
         if verb.lastgroup == "list":
             wishes[Wish("list_meetings")] = None
             continue
-        found = _meetings if verb.lastgroup == "schedule" else _cancelled
-        for wish in found(rest, quoted):
+        if verb.lastgroup == "schedule":
+            tool = "book_call" if verb[0].lower() == "book" else "schedule_meeting"
+            found: Iterable[Wish] = _meetings(rest, quoted, tool)
+        else:
+            found = _cancelled(rest, quoted)
+        for wish in found:
             wishes[wish] = None
     return list(wishes)
 
 
-def _meetings(rest: str, quoted: Sequence[str], kind: str = "") -> list[Wish]:
-    """The meetings that are asked for after a verb; ``kind`` where none is named."""
+def _meetings(
+    rest: str, quoted: Sequence[str], tool: str, kind: str = ""
+) -> list[Wish]:
+    """The meetings that are asked for after a verb; ``kind`` where none is named. With
+    book_call only calls are asked for by it, other meetings are scheduled."""
     rest = _CALENDAR.sub(" ", rest)
-    return [wish for part in _parts(rest) for wish in _meeting(part, quoted, kind)]
+    return [
+        wish for part in _parts(rest) for wish in _meeting(part, quoted, tool, kind)
+    ]
 
 
 def _parts(rest: str) -> list[str]:
@@ -166,7 +210,7 @@ def _parts(rest: str) -> list[str]:
     return ["".join(part) for part in parts]
 
 
-def _meeting(part: str, quoted: Sequence[str], kind: str) -> Iterator[Wish]:
+def _meeting(part: str, quoted: Sequence[str], tool: str, kind: str) -> Iterator[Wish]:
     before, _, after = _split(part, _WITH)
     if after:
         name_end = min(_start(after, _PURPOSE), _start(after, _WHEN))
@@ -181,8 +225,11 @@ def _meeting(part: str, quoted: Sequence[str], kind: str) -> Iterator[Wish]:
         return
     if not people and not purpose and what.lower() in _VAGUE | {""}:
         return
-    for person, topic in _each(people, what or kind or "meeting"):
-        yield _schedule(f"{topic} {purpose}".strip(), person)
+    named = what or kind or "meeting"
+    if tool == "book_call" and not _CALL.search(named):
+        tool = "schedule_meeting"
+    for person, topic in _each(people, named):
+        yield _wish(tool, f"{topic} {purpose}".strip(), person)
 
 
 def _each(people: str, what: str) -> Iterator[tuple[str, str]]:
@@ -194,10 +241,10 @@ def _each(people: str, what: str) -> Iterator[tuple[str, str]]:
         yield person.strip(), what[:-1]
 
 
-def _schedule(topic: str, attendee: str) -> Wish:
+def _wish(tool: str, topic: str, attendee: str) -> Wish:
     topic = (topic[:1].upper() + topic[1:])[:MAX_TOPIC]
     arguments = {"topic": topic, "attendee": attendee[:MAX_TOPIC]}
-    return Wish("schedule_meeting", json.dumps(arguments, ensure_ascii=False))
+    return Wish(tool, json.dumps(arguments, ensure_ascii=False))
 
 
 def _cancelled(rest: str, quoted: Sequence[str]) -> Iterator[Wish]:
@@ -219,17 +266,14 @@ def _cancel(meeting: str) -> Wish:
     return Wish("cancel_meeting", json.dumps({"meeting": meeting}, ensure_ascii=False))
 
 
-def _last_topic(before: Sequence[Item]) -> str:
-    """What the meeting before was about."""
+def _last_meeting(before: Sequence[Item]) -> tuple[str, str]:
+    """How the meeting before was asked for, and what it was about."""
     for item in reversed(before):
-        if isinstance(item, Call) and item.tool == "schedule_meeting":
-            try:
-                arguments = json.loads(item.arguments)
-            except ValueError:
-                continue
-            if isinstance(arguments, dict) and arguments.get("topic"):
-                return str(arguments["topic"])
-    return ""
+        if isinstance(item, Call) and item.tool in {"schedule_meeting", "book_call"}:
+            topic = loaded(item.arguments).get("topic")
+            if topic:
+                return item.tool, str(topic)
+    return "schedule_meeting", ""
 
 
 # Words

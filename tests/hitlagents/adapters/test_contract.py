@@ -249,6 +249,7 @@ VERDICTS: dict[str, tuple[str, dict[str, Any], list[str], str]] = {
     ),
     "deny": (Verdict.DENY, {"text": 'No: "why?"\n🙅 <b>'}, [], 'No: "why?"\n🙅 <b>'),
     "respond": (Verdict.RESPOND, {"output": "Already paid."}, [], "Already paid."),
+    "answer": (Verdict.ANSWER, {"answer": {"day": 5}}, [], '{"day":5}'),
     "cancel the call": (Verdict.CANCEL_CALL, {"text": "Cancelled."}, [], "Cancelled."),
     "expired": (Verdict.DENY, {"text": "Nobody decided."}, [], "Nobody decided."),
 }
@@ -267,10 +268,10 @@ def test_a_verdict_does_what_it_says(bench, name):
     assert [c.arguments for c in it.host.guarded] == [answer.call.arguments]
 
 
-def test_an_answer_reaches_the_tool(bench):
+def test_an_answer_beside_an_approval_reaches_the_tool(bench):
     it = bench(Reply("", [call("book", day="monday")]), heard)
     paused = it.pause()
-    answer = it.host.decide(paused.interrupts[0], Verdict.ANSWER, answer="10:30")
+    answer = it.host.decide(paused.interrupts[0], Verdict.APPROVE, answer="10:30")
     it.resume(paused, [answer])
     assert it.tools.effects == ["book monday 10:30"]
 
@@ -306,7 +307,7 @@ def test_mixed_answers_reach_their_own_calls(bench):
         deny(it.host, drafts[0], "keep it"),
         it.host.decide(drafts[1], Verdict.APPROVE, arguments={"amount": 2}),
         it.host.decide(drafts[2], Verdict.RESPOND, output="gone already"),
-        it.host.decide(drafts[3], Verdict.ANSWER, answer="noon"),
+        it.host.decide(drafts[3], Verdict.APPROVE, answer="noon"),
     ]
     assert isinstance(it.resume(paused, answers), Finished)
     expected = [

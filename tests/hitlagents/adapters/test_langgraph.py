@@ -112,7 +112,12 @@ def test_a_question_may_be_any_json(payload, message):
     assert draft.call.tool == "ask"
     assert json.loads(draft.call.arguments) == payload
     assert draft.response_schema
-    assert draft.verdicts == (Verdict.ANSWER, Verdict.CANCEL_RUN)
+    assert set(draft.verdicts) == {
+        Verdict.ANSWER,
+        Verdict.DENY,
+        Verdict.CANCEL_CALL,
+        Verdict.CANCEL_RUN,
+    }
     assert it.host.proposed == [draft.call]
     assert isinstance(it.resume(paused, [it.answer(draft, "Ulm")]), Finished)
     assert got == ["Ulm"]
@@ -174,13 +179,56 @@ def test_the_schema_of_a_question_is_shown_and_kept_to():
     assert [value.city for value in got] == ["Ulm"]
 
 
-@pytest.mark.parametrize(
-    "verdict", [Verdict.DENY, Verdict.CANCEL_CALL, Verdict.APPROVE]
-)
-def test_a_question_without_an_answer_stops_the_run(verdict):
-    """A text would be taken for an answer, and one that means yes."""
+@pytest.mark.parametrize("verdict", [Verdict.DENY, Verdict.CANCEL_CALL])
+def test_m11_a_question_that_nobody_answers_gives_null(verdict):
+    """Not a text: that would be taken for an answer, and one that means yes."""
     got: list[Any] = []
     it = Own(asks("Go on?", got))
+    paused = it.pause()
+    [draft] = paused.interrupts
+    answer = it.host.decide(draft, verdict, text="Not answered: declined.")
+    assert isinstance(it.resume(paused, [answer]), Finished)
+    assert got == [None]
+    assert it.host.results == {draft.call.call_id: "Not answered: declined."}
+
+
+@pytest.mark.parametrize("schema", [None, {"type": ["string", "null"]}])
+def test_a_question_whose_answer_may_be_null_can_be_denied(schema):
+    it = Own(asks("Go on?", [], response_schema=schema))
+    assert Verdict.DENY in it.pause().interrupts[0].verdicts
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [{"type": "string"}, {"type": "nonsense"}, {"$ref": "#/$defs/nowhere"}],
+    ids=str,
+)
+def test_a_question_that_wants_an_answer_cannot_be_denied(schema):
+    it = Own(asks("Go on?", [], response_schema=schema))
+    [draft] = it.pause().interrupts
+    assert draft.verdicts == (Verdict.ANSWER, Verdict.CANCEL_RUN)
+
+
+@pytest.mark.parametrize("listed", [True, False])
+def test_a_review_of_what_nobody_registered_can_be_ignored(listed):
+    got: list[Any] = []
+    it = Own(asks([review()] if listed else review(), got))
+    paused = it.pause()
+    [draft] = paused.interrupts
+    assert draft.kind == InterruptKind.QUESTION
+    answer = it.host.decide(draft, Verdict.DENY, text="No.")
+    it.resume(paused, [answer])
+    value = {"type": "ignore", "args": "No."}
+    assert got == [[value] if listed else value]
+
+
+@pytest.mark.parametrize(
+    ("verdict", "schema"),
+    [(Verdict.APPROVE, None), (Verdict.DENY, {"type": "string"})],
+)
+def test_a_question_that_gets_no_answer_it_takes_stops_the_run(verdict, schema):
+    got: list[Any] = []
+    it = Own(asks("Go on?", got, response_schema=schema))
     paused = it.pause()
     answer = it.host.decide(paused.interrupts[0], verdict, text="Nobody decided.")
     with pytest.raises(AgentRunError, match=r"not answered.*Nobody decided") as raised:
@@ -454,6 +502,27 @@ def test_what_the_node_takes_is_what_is_offered(config, verdicts):
     it = Own(asks([review(config)], []), steps=["send"])
     [draft] = it.pause().interrupts
     assert set(draft.verdicts) == verdicts | {Verdict.CANCEL_RUN}
+
+
+def test_a_review_without_allow_edit_is_approved_as_it_is_or_not_at_all():
+    accept, edit = (
+        Own(asks([review(config)], []), steps=["send"]).pause().interrupts[0]
+        for config in ({"allow_accept": True}, {"allow_edit": True})
+    )
+    assert not accept.editable
+    assert edit.editable
+
+
+def test_a_review_is_demanded_by_the_graph_and_a_call_is_not():
+    [draft] = reviewing([]).pause().interrupts
+    assert draft.demanded
+    [draft] = Own(single(step_alone), steps=["pay"]).pause().interrupts
+    assert not draft.demanded
+
+
+async def step_alone(state: Log) -> Log:
+    await call_tool("pay", {"amount": 5}, done)
+    return {}
 
 
 def test_a_review_of_what_nobody_registered_is_a_question():

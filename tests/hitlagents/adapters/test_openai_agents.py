@@ -702,27 +702,18 @@ def test_cards_are_completed_and_strangers_refused():
     assert (spec.risk, spec.title) == (Risk.HIGH, "Delete {filename}")
     assert spec.description == "Delete a file."
     assert spec.parameters["additionalProperties"] is False
-    for how in ({"cards": [ToolSpec(name="erase")]}, {"answers": {"erase": {}}}):
-        with pytest.raises(ValueError, match="no tool named erase"):
-            build(single(Tools().delete), plays(ONE), **how)
+    with pytest.raises(ValueError, match="no tool named erase"):
+        build(single(Tools().delete), plays(ONE), cards=[ToolSpec(name="erase")])
 
 
 def test_drafts_say_what_may_be_answered():
-    extra = {"chosen_time": {"type": "string"}}
     agent = build(
         single(Tools().delete, Tools().lookup),
         plays(Reply("", [*ONE.calls, call("lookup", "c2", name="x")])),
-        answers={"delete": extra},
     )
-    first, second = pause(agent, FakeHost()).interrupts
+    first, _second = pause(agent, FakeHost()).interrupts
     assert first.reason == "tool_approval"
     assert set(first.verdicts) == set(Verdict) - {Verdict.ANSWER}
-    assert first.response_schema is not None
-    assert first.response_schema["required"] == ["approved"]
-    assert first.response_schema["properties"]["approved"]["type"] == "boolean"
-    assert first.response_schema["properties"]["chosen_time"] == {"type": "string"}
-    assert second.response_schema is not None
-    assert set(second.response_schema["properties"]) == {"approved"}
     assert first.call.framework_ref == "c1"
     assert first.call.call_id.startswith("call_")
     assert agent.cancel == Verdict.CANCEL_CALL

@@ -25,10 +25,12 @@ def ask(text: str, before: list[Item] = BEFORE) -> Reply:
 
 
 def wishes(text: str) -> list[tuple[str, ...]]:
-    """The calls of the first turn, as (topic, attendee), ("cancel", …) or ("list",)."""
+    """The calls of the first turn, as (topic, attendee), ("call", topic, attendee),
+    ("cancel", …) or ("list",)."""
     found = []
     for call in ask(text).calls:
         verb = call.tool.removesuffix("_meeting").removesuffix("_meetings")
+        verb = verb.removeprefix("book_")
         values = tuple(json.loads(call.arguments).values())
         found.append(values if verb == "schedule" else (verb, *values))
     return found
@@ -45,13 +47,25 @@ def wishes(text: str) -> list[tuple[str, ...]]:
         ),
         (
             "Please book an intro call with the sales team to discuss pricing.",
-            [("Intro call to discuss pricing", "sales team")],
+            [("call", "Intro call to discuss pricing", "sales team")],
         ),
         (
             "Please book an intro call with sales to discuss pricing",
-            [("Intro call to discuss pricing", "sales")],
+            [("call", "Intro call to discuss pricing", "sales")],
         ),
-        ("Book a call with sales", [("Call", "sales")]),
+        ("Book a call with sales", [("call", "Call", "sales")]),
+        ("please book me a call with Ann", [("call", "Call", "Ann")]),
+        (
+            "Can you book an onboarding call with Bob next week?",
+            [("call", "Onboarding call", "Bob")],
+        ),
+        ("book a demo with Bob", [("Demo", "Bob")]),
+        ("book a call-centre visit with Bob", [("Call-centre visit", "Bob")]),
+        ("schedule a call with Bob", [("Call", "Bob")]),
+        (
+            "book a call with Ann and schedule a demo with Bob",
+            [("call", "Call", "Ann"), ("Demo", "Bob")],
+        ),
         ("schedule X with Bob and Y with Carol", [("X", "Bob"), ("Y", "Carol")]),
         (
             "schedule a 1:1 with Bob, a demo with Carol, and lunch with Dan",
@@ -63,7 +77,11 @@ def wishes(text: str) -> list[tuple[str, ...]]:
         ),
         (
             "book calls with Bob, Carol and Dan",
-            [("Call", "Bob"), ("Call", "Carol"), ("Call", "Dan")],
+            [
+                ("call", "Call", "Bob"),
+                ("call", "Call", "Carol"),
+                ("call", "Call", "Dan"),
+            ],
         ),
         (
             "Could we arrange a coffee chat with María José tomorrow at 10?",
@@ -253,3 +271,50 @@ def test_a_very_long_name_is_cut_and_told_short():
     [call] = ask("schedule a call with " + "x" * 1_000_000).calls
     assert len(json.loads(call.arguments)["attendee"]) == 200
     assert len(ask("schedule a call with " + "x" * 1_000_000).text) < 200
+
+
+@pytest.mark.parametrize(
+    ("result", "told"),
+    [
+        (
+            '{"chosen_label":"Mon 07 Dec 2026, 10:00 CET","chosen_time":"x"}',
+            "“Intro call” with sales is on Mon 07 Dec 2026, 10:00 CET.",
+        ),
+        (
+            '{"chosen_time":"2026-12-07T10:00:00+01:00"}',
+            "“Intro call” with sales is on 2026-12-07T10:00:00+01:00.",
+        ),
+        (
+            '{"cancelled":true}',
+            "None of the times suits you, so “Intro call” with sales has no time yet.",
+        ),
+        (
+            "Not answered: the person who was asked declined to answer. Ask Ann",
+            "I did not get a time for “Intro call” with sales, because the reviewer said "
+            "“Ask Ann”.",
+        ),
+        (
+            "Not answered: nobody answered before the deadline.",
+            "I did not get a time for “Intro call” with sales, because nobody answered "
+            "before the deadline.",
+        ),
+        (
+            "whatever",
+            "When I wanted to get a time for “Intro call” with sales, I was told: whatever",
+        ),
+    ],
+)
+def test_m10_what_was_answered_is_said(result, told):
+    assert after("book an intro call with sales", result) == told
+
+
+def test_another_call_is_asked_for_like_the_one_before():
+    before: list[Item] = [
+        Said("user", "book a demo call with Ann"),
+        Call("c", "book_call", '{"topic": "Demo call", "attendee": "Ann"}'),
+        Result("c", '{"cancelled":true}'),
+        Said("assistant", "None of the times suits you."),
+    ]
+    [call] = ask("and another with Dana", before).calls
+    assert call.tool == "book_call"
+    assert json.loads(call.arguments) == {"topic": "Demo call", "attendee": "Dana"}
