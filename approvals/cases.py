@@ -234,25 +234,31 @@ class Case:
     # Who may do what
 
     @cached_property
-    def groups(self) -> str:
-        return ", ".join(
-            sorted(group.name for group in self.interrupt.review_groups.all())
-        )
+    def deciders(self) -> str:
+        """Whose turn it is, in words: a person, groups, or both."""
+        names = sorted(group.name for group in self.interrupt.review_groups.all())
+        if self.interrupt.asks_requester:
+            names.insert(0, person_name(self.run.requester))
+        return ", ".join(names)
 
     @cached_property
     def why_not(self) -> str:
         """Why this person cannot decide; empty if they can."""
         if not permissions.may_decide(self.person, self.interrupt):
-            return _("You can read this. %(groups)s can decide.") % {
-                "groups": self.groups or _("Nobody")
-            }
+            can = (
+                _("You can read this. %(who)s can answer.")
+                if self.is_question
+                else _("You can read this. %(who)s can decide.")
+            )
+            return can % {"who": self.deciders or _("Nobody")}
         if (
             self.run.requester_id == self.person.pk
             and not self.ruling.requester_may_decide
+            and not permissions.is_asked(self.person, self.interrupt)
         ):
             return _(
                 "You asked for this run, so somebody else in %(groups)s has to decide."
-            ) % {"groups": self.groups}
+            ) % {"groups": self.deciders}
         if self.voted:
             left = self.ruling.approvals_required - self.have
             return ngettext(
@@ -292,10 +298,17 @@ class Case:
         return (
             self.can_decide
             and self.can_approve
+            and self.interrupt.editable
             and self.ruling.approvals_required == 1
             and bool(self.interrupt.tool_schema)
             and self.interrupt.arguments.startswith("{")
         )
+
+    @property
+    def answer(self) -> str:
+        """What was answered, or said beside approving, as JSON; empty if nothing was."""
+        decision = self.decision
+        return (decision.answer or "") if decision else ""
 
     @property
     def changes(self) -> list[display.Change]:
@@ -391,10 +404,17 @@ class Case:
     def policy_lines(self) -> list[tuple[str, str]]:
         ruling = self.ruling
         who = _("Who can answer") if self.is_question else _("Who can decide")
+        asked = self.interrupt.asks_requester
+        as_it_goes = ruling.model_copy(
+            update={
+                "requester_may_decide": asked or ruling.requester_may_decide,
+                "on_deadline": services.at_deadline(self.interrupt, ruling),
+            }
+        )
         return [
             (_("Rule"), ruling.policy),
-            (who, self.groups),
-            *rule_lines(ruling, waits=self.interrupt.expires_at is not None),
+            (who, self.deciders),
+            *rule_lines(as_it_goes, waits=self.interrupt.expires_at is not None),
         ]
 
     @cached_property
@@ -403,6 +423,25 @@ class Case:
             "-number"
         )[:12]
         return happened(reversed(list(entries)))
+
+    # Asked before
+
+    @property
+    def times_asked(self) -> str:
+        """That the agent was told no to the same call before; empty if it was not."""
+        before = self.interrupt.denied_before
+        if not before:
+            return ""
+        return _("The agent has asked this %(n)s times in this run.") % {
+            "n": before + 1
+        }
+
+    @cached_property
+    def earlier_denials(self) -> list[Decision]:
+        """The decisions that said no to the same call before, oldest first."""
+        if not self.interrupt.denied_before:
+            return []
+        return list(services.denials_before(self.interrupt))
 
     # Its place in the run, and what came of it
 

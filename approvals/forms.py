@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping
-from datetime import date, datetime
+from datetime import date
 from typing import Any
 
 from django import forms
@@ -13,8 +13,7 @@ from django.utils.dateparse import parse_date, parse_datetime
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from approvals import canonical
-from approvals.display import humanise
+from approvals import canonical, display
 from approvals.exceptions import InvalidArguments
 from approvals.states import Settlement, Verdict
 
@@ -163,26 +162,26 @@ class AnyJSON(forms.CharField):
             raise forms.ValidationError(str(error)) from error
 
 
-def _choices(schema: Mapping[str, Any]) -> list[tuple[Any, str]]:
+def choices_of(schema: Mapping[str, Any]) -> list[tuple[Any, str]]:
     """The fixed values of a schema with their labels; empty if it is open."""
-    options = schema.get("oneOf") or schema.get("anyOf") or ()
+    options = listed(schema, "oneOf") or listed(schema, "anyOf")
     if options and all(isinstance(o, dict) and "const" in o for o in options):
         return [(o["const"], label_of(o["const"], o.get("title", ""))) for o in options]
-    return [(value, label_of(value, "")) for value in schema.get("enum") or ()]
+    return [(value, label_of(value, "")) for value in listed(schema, "enum")]
+
+
+def listed(schema: Mapping[str, Any], name: str) -> list[Any]:
+    """A list in a schema. Whoever wrote the schema may have put anything there."""
+    found = schema.get(name)
+    return found if isinstance(found, list) else []
 
 
 def label_of(value: Any, title: str) -> str:
     """A choice in words. A moment is told by the calendar, the agent's words as a quote."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    moment = None
-    if isinstance(value, str) and "T" in value:
-        try:
-            moment = datetime.fromisoformat(value)
-        except ValueError:
-            moment = None
-    if moment is not None and timezone.is_aware(moment):
-        local = timezone.localtime(moment)
-        words = f"{local:%a %d %b %Y, %H:%M %Z}"
+    moment = display.moment_of(value)
+    if moment is not None:
+        words = display.moment(moment)
         return f"{words} “{title}”" if title else words
     return title or text
 
@@ -191,11 +190,11 @@ def _field(name: str, schema: Any, *, required: bool) -> forms.Field:
     schema = schema if isinstance(schema, dict) else {}
     options: dict[str, Any] = {
         "required": required,
-        "label": str(schema.get("title") or humanise(name)),
+        "label": str(schema.get("title") or display.humanise(name)),
         "help_text": str(schema.get("description") or ""),
     }
     kind = schema.get("type")
-    choices = _choices(schema)
+    choices = choices_of(schema)
     if choices:
         return Choice(choices, **options)
     if kind == "boolean":
@@ -227,6 +226,15 @@ def _field(name: str, schema: Any, *, required: bool) -> forms.Field:
 class AnswerForm(forms.Form):
     """The fields of a response schema. ``value()`` is the answer as JSON."""
 
+    #: Template of the fields, and the words above them.
+    drawn_by = "approvals/cards/form.html"
+    heading: Any = gettext_lazy("Your answer")
+
+    @classmethod
+    def suits(cls, schema_text: str) -> bool:
+        """Whether this form can give what the schema wants."""
+        return True
+
     def __init__(
         self, schema_text: str, data: Any = None, *, prefix: str = "answer"
     ) -> None:
@@ -235,11 +243,11 @@ class AnswerForm(forms.Form):
             schema = canonical.loads(schema_text) if schema_text else {}
         except InvalidArguments:
             schema = {}
-        schema = schema if isinstance(schema, dict) else {}
+        self.schema = schema = schema if isinstance(schema, dict) else {}
         properties = schema.get("properties")
         self.is_object = schema.get("type") == "object" and isinstance(properties, dict)
         if self.is_object:
-            required = schema.get("required") or []
+            required = listed(schema, "required")
             for name, part in (properties or {}).items():
                 if name not in OURS:
                     self.fields[name] = _field(name, part, required=name in required)
@@ -332,7 +340,7 @@ def _argument_field(name: str, schema: Any, value: Any) -> forms.Field:
     schema = schema if isinstance(schema, dict) else {}
     options: dict[str, Any] = {"required": False}
     kind = schema.get("type")
-    choices = _choices(schema)
+    choices = choices_of(schema)
     if not choices and kind == "boolean":
         choices = [(True, "true"), (False, "false")]
     if choices and (value is MISSING or any(_same(value, one) for one, _l in choices)):

@@ -145,6 +145,7 @@ LISTED = (
     "title",
     "tool",
     "risk",
+    "denied_before",
     "status",
     "created",
     "expires_at",

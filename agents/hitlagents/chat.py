@@ -12,9 +12,9 @@ from django.db.models import OuterRef, Subquery
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
-from approvals import canonical, permissions
+from approvals import canonical, cards, permissions
 from approvals.cases import Case, happened
-from approvals.forms import AnswerForm, asks_more
+from approvals.forms import AnswerForm
 from approvals.models import AuditEntry, Run, Tool
 from approvals.states import RunStatus
 from hitlagents import catalog, conversations, events
@@ -85,9 +85,9 @@ class Card(Case):
     @property
     def answer_form(self) -> AnswerForm | None:
         """What it asks beside yes and no, of those who may answer it."""
-        schema = self.interrupt.response_schema
-        asks = self.is_question or asks_more(schema)
-        return AnswerForm(schema) if asks and self.can_decide else None
+        if not self.can_decide or not cards.asks_answer(self.interrupt):
+            return None
+        return cards.answer_form(self.interrupt)
 
 
 class Chat:

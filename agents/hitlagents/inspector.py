@@ -20,7 +20,7 @@ from approvals import canonical, display, permissions
 from approvals.cases import rule_lines
 from approvals.models import Tool
 from approvals.policies import Rulebook, Ruling
-from approvals.states import Gate
+from approvals.states import Gate, InterruptKind
 from hitlagents import catalog
 from hitlagents.adapters.base import AgentSpec
 from hitlagents.chat import model_label
@@ -97,9 +97,24 @@ class InspectedTool:
             return _("A call runs without asking anybody.")
         if self.ruling.gate == Gate.REFUSE:
             return _("A call is refused, and the agent is told so.")
+        if self.tool.kind == InterruptKind.QUESTION:
+            return _("A call is a question to %(who)s. Nothing runs for it.") % {
+                "who": ", ".join(self._asked)
+            }
         return _("A call waits for %(groups)s.") % {
             "groups": ", ".join(self.ruling.groups)
         }
+
+    @property
+    def _asked(self) -> list[str]:
+        """Who a question goes to; groups only where the rule names some."""
+        ruling = self.ruling
+        if not ruling.asks_requester:
+            return list(ruling.groups)
+        return [
+            _("whoever talks to the agent"),
+            *ruling.groups[: len(ruling.group_ids)],
+        ]
 
     @property
     def rule(self) -> str:

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from functools import lru_cache
 
 from django import template
+from django.forms import BoundField
 from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
@@ -112,6 +113,24 @@ def age(then: datetime) -> SafeString:
         f"{local:%d %b %Y, %H:%M:%S %Z}",
         display.age(then, timezone.now()),
     )
+
+
+@register.simple_tag
+def moment(then: datetime) -> SafeString:
+    """A moment with its weekday in the zone of the browser; without JavaScript, in that of
+    the site, which is named."""
+    return format_html(
+        '<relative-time datetime="{}" format="datetime" weekday="short" day="numeric" '
+        'month="short" hour="2-digit" minute="2-digit" no-title>{}</relative-time>',
+        then.isoformat(),
+        display.moment(then),
+    )
+
+
+@register.simple_tag
+def field_of(field: BoundField, form_id: str) -> SafeString:
+    """A field of a form, wherever on the page the form itself is."""
+    return field.as_widget(attrs={"form": form_id})
 
 
 @register.simple_tag

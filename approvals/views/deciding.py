@@ -15,11 +15,11 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_POST
 
-from approvals import permissions, services
+from approvals import cards, permissions, services
 from approvals.cases import Case, Problem, problem_of
 from approvals.exceptions import ApprovalsError, NotFound
-from approvals.forms import AnswerForm, DecisionForm, asks_more
-from approvals.http import DeskRequest, wants_fragment
+from approvals.forms import DecisionForm
+from approvals.http import DeskRequest, safe_next, wants_fragment
 from approvals.inbox import Inbox, Row, Shown, View
 from approvals.services import Ballot
 from approvals.states import Verdict
@@ -116,13 +116,13 @@ def undo(request: DeskRequest, pk: UUID) -> HttpResponse:
 
 
 def _typed(request: DeskRequest, case: Case, verdict: Verdict, note: str) -> Typed:
-    schema = case.interrupt.response_schema
+    found = case.interrupt
     approves = verdict == Verdict.APPROVE
-    answers = verdict == Verdict.ANSWER or (approves and asks_more(schema))
+    answers = verdict == Verdict.ANSWER or (approves and cards.asks_answer(found))
     edits = approves and "editing" in request.POST
     return Typed(
         note=note,
-        answer_form=AnswerForm(schema, request.POST) if answers else None,
+        answer_form=cards.answer_form(found, request.POST) if answers else None,
         edit_form=arguments_form(case, request.POST) if edits else None,
     )
 
@@ -155,7 +155,7 @@ def _again(
         if as_card and not _in_inbox(request, case):
             if problem:
                 messages.error(request, problem.text)
-            return redirect("run", case.run.pk)
+            return redirect(_back(request, case))
         return page(request, case, status=status, problem=problem, typed=typed)
     context = detail(request, case, problem=problem, typed=typed)
     if as_card:
@@ -172,6 +172,11 @@ def _again(
     return render(request, f"{TEMPLATE}#answered", context, status=status)
 
 
+def _back(request: DeskRequest, case: Case) -> str:
+    """Where a card stands, or else the page of its run."""
+    return safe_next(request, reverse("run", args=[case.run.pk]))
+
+
 def _in_inbox(request: DeskRequest, case: Case) -> bool:
     mine = permissions.visible_interrupts(request.user)
     return mine.filter(pk=case.interrupt.pk).exists()
@@ -182,7 +187,7 @@ def _decided(request: DeskRequest, case: Case, *, as_card: bool) -> HttpResponse
     if as_card:
         if wants_fragment(request):
             return render(request, "approvals/card.html", detail(request, case))
-        return redirect("run", case.run.pk)
+        return redirect(_back(request, case))
     desk = Inbox(request.user, View.read(request.GET))
     shown = Shown.read(request.POST.getlist("row"))
     stays = case.interrupt.is_open

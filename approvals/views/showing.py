@@ -12,10 +12,10 @@ from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
-from approvals import permissions
+from approvals import cards, permissions
 from approvals.cases import Case, Problem
-from approvals.forms import AnswerForm, ArgumentsForm, asks_more
-from approvals.http import DeskRequest, url_or_empty
+from approvals.forms import AnswerForm, ArgumentsForm
+from approvals.http import DeskRequest, safe_next, url_or_empty
 from approvals.inbox import Inbox, Listing, Shown, View
 from approvals.models import Decision, Interrupt
 
@@ -125,14 +125,14 @@ def detail(
         "answer_form": _answer_form(case, typed.answer_form),
         "edit_form": typed.edit_form if case.can_edit else None,
         "view": View.read(request.GET),
+        "back": safe_next(request, ""),
     }
 
 
 def _answer_form(case: Case, typed: AnswerForm | None) -> AnswerForm | None:
-    schema = case.interrupt.response_schema
-    if not case.can_decide or not (case.is_question or asks_more(schema)):
+    if not case.can_decide or not cards.asks_answer(case.interrupt):
         return None
-    return typed or AnswerForm(schema)
+    return typed or cards.answer_form(case.interrupt)
 
 
 def arguments_form(case: Case, data: Any = None) -> ArgumentsForm | None:

@@ -133,6 +133,12 @@ function settle() {
     $('#kept').hidden = false;
   }
   note = '';
+  // Times are shown in the reader's zone, and a time they type is one of that zone.
+  const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
+  $$('[data-zone]').forEach((element) => {
+    if (element.matches('input')) element.value = zone;
+    else element.textContent = zone;
+  });
   $$('.toast-x[data-seconds]').forEach((toast) => {
     if (toast.dataset.timed) return;
     toast.dataset.timed = 'true';

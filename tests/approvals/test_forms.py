@@ -91,7 +91,17 @@ def test_keys_of_the_desk_are_not_asked_for():
     assert not asks_more("{broken")
 
 
-@pytest.mark.parametrize("schema", ["{broken", "[]", "null", '{"properties": 3}'])
+@pytest.mark.parametrize(
+    "schema",
+    [
+        "{broken",
+        "[]",
+        "null",
+        '{"properties": 3}',
+        json.dumps(thing(x={"oneOf": 3, "enum": True}) | {"required": 3}),
+        json.dumps(thing(x=True)),
+    ],
+)
 def test_a_broken_schema_still_gives_a_form(schema):
     assert AnswerForm(schema).fields
 

@@ -17,7 +17,7 @@ from django_tasks_db.models import DBTaskResult
 from approvals import live, services
 from approvals.models import Policy, Tool
 from approvals.schemas import ToolSpec
-from approvals.states import Gate, OnDeadline
+from approvals.states import Gate, InterruptKind, OnDeadline
 from hitlagents import catalog, registry, tool_reading
 from hitlagents.inspector import kind_of, parameters_of
 from hitlagents.models import ToolReading
@@ -352,3 +352,27 @@ def test_a_kind_in_words(part, words):
 )
 def test_a_schema_without_properties_has_no_parameters(schema):
     assert parameters_of(schema) == []
+
+
+@pytest.mark.parametrize(
+    ("asks_requester", "groups", "who"),
+    [
+        (True, [], "whoever talks to the agent"),
+        (True, [OPS], f"whoever talks to the agent, {OPS}"),
+        (False, [OPS], OPS),
+    ],
+)
+def test_m10_a_question_says_who_is_asked(rules, mia, asks_requester, groups, who):
+    ask = ToolSpec(name="ask", kind=InterruptKind.QUESTION)
+    services.register_tools(AGENT, [*TOOLS, ask])
+    policy = Policy.objects.create(
+        name="Ask",
+        agent_pattern=AGENT,
+        tool_pattern="ask",
+        asks_requester=asks_requester,
+    )
+    policy.groups.set(Group.objects.filter(name__in=groups))
+    client = Client()
+    client.force_login(mia)
+    page = unescape(client.get(PAGE).content.decode())
+    assert f"A call is a question to {who}. Nothing runs for it." in page
