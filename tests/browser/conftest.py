@@ -17,9 +17,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, ConsoleMessage, Page, sync_playwright
+from playwright.sync_api import (
+    Browser,
+    ConsoleMessage,
+    Page,
+    expect,
+    sync_playwright,
+)
 
 from hitlagents.demo.people import DEMO_PASSWORD
+
+#: How long anything may take to appear, in milliseconds. The first run of an agent
+#: imports its framework, which takes seconds on a busy machine.
+PATIENCE = 20_000
+expect.set_options(timeout=PATIENCE)
 
 ROOT = Path(__file__).parent.parent.parent
 READY = re.compile(r"Sayso is ready on (http://\S+)")
@@ -137,7 +148,7 @@ def sign_in(
         }
         context = browser.new_context(**(settings | options))
         contexts.append(context)
-        context.set_default_timeout(20_000)
+        context.set_default_timeout(PATIENCE)
         page = context.new_page()
         page.on("console", hear)
         page.on("pageerror", lambda error: complaints.append(f"raised: {error}"))

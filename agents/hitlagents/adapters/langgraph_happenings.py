@@ -115,9 +115,11 @@ class Happenings(AsyncCallbackHandler):
         self.answered: dict[str, Turn] = {}
         self._nodes: set[UUID] = set()
         self._seen: set[str] = set()
-        #: The message that is streamed. Others at the same time wait for their end, so
-        #: that words of two do not mix.
+        #: The message that is streamed. Others at the same time wait until it has ended,
+        #: so that words of two do not mix.
         self._speaker: Turn | None = None
+        #: Turns that have ended while another had the floor, and called nothing.
+        self._heard_out: list[Turn] = []
 
     # With these two, models stream although nobody iterates over them.
 
@@ -204,17 +206,29 @@ class Happenings(AsyncCallbackHandler):
     async def _say(self, turn: Turn, text: str) -> None:
         if not text or turn.silent:
             return
+        turn.waiting += text
         self._speaker = self._speaker or turn
         if self._speaker is turn:
-            await self._tell(turn, text)
-        else:
-            turn.waiting += text
+            await self._tell_waiting(turn)
 
     async def _end(self, turn: Turn) -> None:
-        """Say what waited, before the turn's calls are told, and free the floor."""
-        text, turn.waiting = turn.waiting, ""
-        if self._speaker is turn:
+        """Say what waits, and free the floor.
+
+        Words before calls must be told before these are; other words can wait for the end
+        of the message they would cut in two.
+        """
+        if self._speaker is None or self._speaker is turn:
             self._speaker = None
+            await self._tell_waiting(turn)
+            while self._heard_out and self._speaker is None:
+                await self._tell_waiting(self._heard_out.pop(0))
+        elif turn.pieces.calls:
+            await self._tell_waiting(turn)
+        elif turn.waiting:
+            self._heard_out.append(turn)
+
+    async def _tell_waiting(self, turn: Turn) -> None:
+        text, turn.waiting = turn.waiting, ""
         if text:
             await self._tell(turn, text)
 

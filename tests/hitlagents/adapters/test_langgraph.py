@@ -12,7 +12,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from copy import deepcopy
-from typing import Any
+from typing import Any, cast
 
 import ormsgpack
 import pytest
@@ -38,7 +38,7 @@ from hitlagents.adapters.base import (
     ToolCallResult,
 )
 from hitlagents.adapters.langgraph import LangGraphAdapter
-from hitlagents.adapters.langgraph_happenings import Pieces
+from hitlagents.adapters.langgraph_happenings import Happenings, Pieces, Turn
 from hitlagents.adapters.langgraph_models import scripted
 from hitlagents.adapters.langgraph_parts import (
     agent,
@@ -776,6 +776,51 @@ def test_words_of_two_messages_do_not_mix():
     assert text.count("six") == text.count("I") == 4
     told = [type(h) for h in it.host.happenings]
     assert told.count(ToolCallProposed) == told.count(ToolCallResult) == 4
+
+
+class Told:
+    """As much of an advance as words need."""
+
+    def __init__(self) -> None:
+        self.last_text = ""
+        self.texts: dict[str, str] = {}
+
+    async def tell(self, delta: TextDelta) -> None:
+        assert delta.message_id == self.last_text or delta.message_id not in self.texts
+        self.last_text = delta.message_id
+        before = self.texts.get(delta.message_id, "")
+        self.texts[delta.message_id] = before + delta.delta
+
+
+@pytest.mark.parametrize(
+    ("steps", "texts"),
+    [
+        # The other one ends first, and has called nothing: it waits for the end.
+        ("a:1 b:x a:2 b:y b. a:3 a.", ["123", "xy"]),
+        # The one with the floor ends first: what waited comes before what follows.
+        ("a:1 b:x a. b:y b.", ["1", "xy"]),
+        ("a:1 b:x c:p a. b:y c:q b. c.", ["1", "xy", "pq"]),
+        # Words before calls are told before them, so the message they cut goes on as two.
+        ("a:1 b:x b! b. a:2 a.", ["1", "x", "2"]),
+    ],
+)
+def test_words_of_several_models_are_told_whole_and_in_order(steps, texts):
+    told = Told()
+    happenings = Happenings(cast("Any", told))
+    turns = {name: Turn(number=1, silent=False) for name in "abc"}
+
+    async def go() -> None:
+        for step in steps.split():
+            turn, what = turns[step[0]], step[1:]
+            if what == ".":
+                await happenings._end(turn)
+            elif what == "!":
+                turn.pieces.add({"id": "c1", "name": "lookup", "args": "{}"})
+            else:
+                await happenings._say(turn, what[1:])
+
+    asyncio.run(go())
+    assert list(told.texts.values()) == texts
 
 
 def test_the_gated_call_may_be_the_second_of_its_turn():
