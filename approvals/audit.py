@@ -53,6 +53,8 @@ ACTIONS = {
     "execution.refused": "Tool call refused at the guard",
     "policy.changed": "Policy changed",
     "policy.deleted": "Policy deleted",
+    "agent.changed": "Remote agent changed",
+    "agent.deleted": "Remote agent deleted",
     "audit.erased": "Payload of an entry erased",
 }
 

@@ -249,6 +249,8 @@ class Interrupt(models.Model):
     #: How often this run was told no to the same tool with the same arguments before.
     denied_before = models.PositiveIntegerField(default=0, editable=False)
     card = models.CharField(max_length=SHORT, blank=True)
+    #: Requests of one pause that share this run together or not at all.
+    together = models.CharField(max_length=SHORT, blank=True, editable=False)
     risk = models.CharField(max_length=10, choices=Risk, default=Risk.MEDIUM)
     consequence = models.TextField(blank=True)
     approve_label = models.CharField(max_length=SHORT, blank=True)

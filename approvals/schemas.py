@@ -103,6 +103,11 @@ class InterruptDraft(Frozen):
     #: The agent's own code wants a person's word on this very call, so that no policy may
     #: let it run without one.
     demanded: bool = False
+    #: What a reviewer should know of this very call, beside what its tool says.
+    consequence: str = ""
+    #: Calls of one pause with the same name here run together or not at all: a denial of
+    #: one holds the others back, whatever was said of them.
+    together: str = Field(default="", max_length=200)
 
 
 class Answer(Frozen):

@@ -10,6 +10,9 @@ from django.http import HttpRequest
 
 from approvals.admin import ReadOnly
 from hitlagents.models import Checkpoint, Thread
+from hitlagents.remote.admin import RemoteAgentAdmin
+
+__all__ = ["CheckpointAdmin", "RemoteAgentAdmin", "ThreadAdmin"]
 
 if TYPE_CHECKING:
     from django.db.models import QuerySet

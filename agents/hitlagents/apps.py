@@ -16,7 +16,8 @@ class HitlAgentsConfig(AppConfig):
         from hitlagents import catalog
         from hitlagents.engine.wake import HostedRuns
 
-        wake.connect(Source.HOSTED, HostedRuns())
+        for source in (Source.HOSTED, Source.REMOTE):
+            wake.connect(source, HostedRuns())
         for name in settings.SAYSO_AGENTS:
             try:
                 catalog.add(name)

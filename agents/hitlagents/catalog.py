@@ -1,4 +1,8 @@
-"""The agents of this installation. Listing them imports no agent framework."""
+"""The agents of this installation. Listing them imports no agent framework.
+
+Those that are hosted here are code; the remote ones are rows, asked for each time, so
+that every process knows them as they are now.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ from importlib import import_module, metadata
 
 from hitlagents.adapters.base import AgentSpec
 from hitlagents.demo import banking, file_ops, scheduler, support, writer
+from hitlagents.remote import listing as remote
 
 _AGENTS = {
     spec.slug: spec
@@ -46,12 +51,19 @@ def take(spec: AgentSpec) -> None:
 
 
 def agents() -> list[AgentSpec]:
-    """Every agent, in the order of the catalogue, whether or not it can run here."""
+    """Every agent: the hosted ones in the order of the catalogue, whether or not they can
+    run here, then the remote ones."""
+    elsewhere = [spec for spec in remote.specs() if spec.slug not in _AGENTS]
+    return [*hosted(), *elsewhere]
+
+
+def hosted() -> list[AgentSpec]:
+    """The agents that are code here. Asks no database."""
     return list(_AGENTS.values())
 
 
 def get(slug: str) -> AgentSpec | None:
-    return _AGENTS.get(slug)
+    return _AGENTS.get(slug) or remote.spec(slug)
 
 
 def installed(spec: AgentSpec) -> bool:

@@ -13,7 +13,7 @@ from approvals import services
 from approvals.exceptions import ApprovalsError, InvalidArguments, NotFound
 from approvals.models import Run
 from approvals.prepared import Prepared, Slot
-from approvals.states import RunStatus
+from approvals.states import RunStatus, Source
 from hitlagents import catalog
 from hitlagents.models import QueuedMessage, RunInput, Thread
 
@@ -107,6 +107,7 @@ def _start(thread: Thread, text: str) -> Run:
         thread=thread.pk,
         requester=thread.owner,
         title=" ".join(text.split()),
+        source=spec.source if spec else Source.HOSTED,
     )
     RunInput.objects.create(
         run=run,

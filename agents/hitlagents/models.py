@@ -1,14 +1,24 @@
-"""Conversations with hosted agents: what was said, and where an agent goes on from."""
+"""Conversations with agents: what was said, where an agent goes on from, and which agents
+run elsewhere."""
 
 from __future__ import annotations
 
+import json
 import uuid
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from django.conf import settings
+from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 from django.utils import timezone
 
 from approvals.models import Run
+from hitlagents.remote import sealing
+from hitlagents.remote.profiles import Profile, Together
+
+if TYPE_CHECKING:
+    from hitlagents.remote.client import Endpoint
 
 
 class Thread(models.Model):
@@ -253,3 +263,137 @@ class LedgerEntry(models.Model):
 
     def __str__(self) -> str:
         return f"{self.amount} to {self.target}"
+
+
+def _between(least: int, most: int) -> list[MinValueValidator | MaxValueValidator]:
+    return [MinValueValidator(least), MaxValueValidator(most)]
+
+
+class RemoteAgent(models.Model):
+    """An agent that runs elsewhere and speaks AG-UI."""
+
+    slug = models.SlugField(
+        max_length=100, unique=True, help_text="Names it in policies and addresses."
+    )
+    name = models.CharField(max_length=200)
+    description = models.TextField(blank=True)
+    url = models.CharField("address", max_length=2000)
+    #: Sealed JSON object; empty without headers. Never shown, logged or exported.
+    sealed_headers = models.TextField(blank=True, editable=False)
+    profile = models.CharField(
+        max_length=20,
+        choices=Profile,
+        default=Profile.OTHER,
+        help_text="What serves it. Decides how it is answered.",
+    )
+    together = models.CharField(
+        "answers to several calls",
+        max_length=10,
+        choices=Together,
+        blank=True,
+        help_text="Empty: as servers of its kind are known to take them.",
+    )
+    connect_seconds = models.PositiveIntegerField(
+        default=10, validators=_between(1, 60)
+    )
+    idle_seconds = models.PositiveIntegerField(
+        default=120,
+        validators=_between(1, 3600),
+        help_text="How long it may send nothing.",
+    )
+    total_seconds = models.PositiveIntegerField(
+        default=900,
+        validators=_between(1, 86_400),
+        help_text="How long one answer may take.",
+    )
+    max_event_bytes = models.PositiveIntegerField(
+        default=1_000_000, validators=_between(1_000, 20_000_000)
+    )
+    max_run_bytes = models.PositiveIntegerField(
+        default=20_000_000,
+        validators=_between(1_000, 200_000_000),
+        help_text="How much one answer may be.",
+    )
+    may_repost = models.BooleanField(
+        "a retry may send again",
+        default=False,
+        help_text="Send a message or a denial again, when a person retries a run whose "
+        "answer was lost. An approval is only sent again once a person has settled that "
+        "it did not run.",
+    )
+    allow_private = models.BooleanField(
+        "allow private addresses",
+        default=False,
+        help_text="Also plain http, and addresses of this machine and its networks.",
+    )
+    enabled = models.BooleanField(default=True)
+    created = models.DateTimeField(default=timezone.now, editable=False)
+    #: When it last answered in its protocol, and the version it named.
+    heard = models.DateTimeField(null=True, editable=False)
+    protocol_version = models.CharField(max_length=20, blank=True, editable=False)
+    #: The last health check.
+    checked = models.DateTimeField(null=True, editable=False)
+    check_passed = models.BooleanField(default=False, editable=False)
+    check_result = models.TextField(blank=True, editable=False)
+
+    class Meta:
+        ordering = ["name", "slug"]
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def host(self) -> str:
+        """Where it is, without what its address may hold beside."""
+        return urlsplit(self.url).netloc.rpartition("@")[2]
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Sent with every request. Raises sealing.Unreadable."""
+        if not self.sealed_headers:
+            return {}
+        opened: dict[str, str] = json.loads(sealing.unseal(self.sealed_headers))
+        return opened
+
+    @headers.setter
+    def headers(self, headers: dict[str, str]) -> None:
+        self.sealed_headers = sealing.seal(json.dumps(headers)) if headers else ""
+
+    def endpoint(self) -> Endpoint:
+        """Raises sealing.Unreadable."""
+        from hitlagents.remote.client import Endpoint, Limits
+
+        return Endpoint(
+            url=self.url,
+            headers=self.headers,
+            allow_private=self.allow_private,
+            limits=Limits(
+                connect=self.connect_seconds,
+                idle=self.idle_seconds,
+                total=self.total_seconds,
+                max_event=self.max_event_bytes,
+                max_run=self.max_run_bytes,
+            ),
+        )
+
+
+class RemotePost(models.Model):
+    """A request to a remote agent that carries no approval, marked before it leaves."""
+
+    run = models.ForeignKey(Run, on_delete=models.CASCADE, related_name="remote_posts")
+    place = models.CharField(
+        max_length=100, help_text="The start, or the run there that it goes on from."
+    )
+    sent = models.DateTimeField(default=timezone.now)
+    lost = models.BooleanField(
+        default=False, help_text="What came of it will not be known."
+    )
+
+    class Meta:
+        ordering = ["sent", "pk"]
+        constraints = [
+            models.UniqueConstraint(fields=["run", "place"], name="one_post_per_place"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.place} of {self.run_id}"

@@ -6,6 +6,7 @@ import threading
 
 from approvals import services
 from approvals.policies import Rulebook
+from approvals.states import Source
 from hitlagents import catalog
 from hitlagents.adapters.base import Adapter, AgentRunError, AgentSpec, Gating
 
@@ -21,6 +22,8 @@ def adapter_for(slug: str, allowed: frozenset[str]) -> Adapter:
     AgentRunError when the agent is not hosted here or not installed.
     """
     spec = _installed(slug)
+    if spec.source != Source.HOSTED:
+        return spec.build(Gating(allowed=allowed))
     with _lock:
         if slug not in _registered:
             _register(spec)
@@ -33,10 +36,14 @@ def adapter_for(slug: str, allowed: frozenset[str]) -> Adapter:
 
 
 def register(slug: str) -> None:
-    """Make the registered tools those of the code here. Raises as ``adapter_for`` does."""
+    """Make the registered tools those of the code here. Raises as ``adapter_for`` does.
+
+    An agent that runs elsewhere has no code here: its tools stay as it named them.
+    """
     spec = _installed(slug)
-    with _lock:
-        _register(spec)
+    if spec.source == Source.HOSTED:
+        with _lock:
+            _register(spec)
 
 
 def _installed(slug: str) -> AgentSpec:

@@ -37,6 +37,7 @@ from hitlagents.adapters.base import (
     Happening,
     Interrupted,
     Outcome,
+    OutcomeLost,
     Paused,
     Resume,
     Start,
@@ -215,7 +216,11 @@ class RunHost:
         running = asyncio.create_task(_enter(ticket, call.tool, body))
         _bodies.add(running)
         running.add_done_callback(_bodies.discard)
-        return await asyncio.shield(running)
+        try:
+            return await asyncio.shield(running)
+        except OutcomeLost as lost:
+            self.refusal = OutcomeUnknown()
+            raise StopRun(str(lost)) from lost
 
 
 async def _enter(permit: services.Permit, tool: str, body: Body) -> str:
@@ -225,6 +230,9 @@ async def _enter(permit: services.Permit, tool: str, body: Body) -> str:
         result, failed = as_text(await body(permit.arguments)), False
     except Paused:
         await in_database(services.withdraw_execution, permit)
+        raise
+    except OutcomeLost as lost:
+        await in_database(services.doubt_execution, permit, why=str(lost))
         raise
     except Exception as error:
         logger.warning("runner: Tool %s raised.", tool, exc_info=True)
@@ -362,6 +370,7 @@ def _save(
             case Finished():
                 services.finish_run(run.pk, attempt=attempt)
             case Interrupted(interrupts=drafts):
+                services.learn_tools(run.agent, outcome.tools)
                 services.open_interrupts(run.pk, attempt=attempt, drafts=drafts)
                 waiting = list(run.interrupts.open())
         finished = wire.run_finished(run.thread, run.pk, waiting)

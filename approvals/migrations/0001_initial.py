@@ -102,6 +102,7 @@ class Migration(migrations.Migration):
                 ('editable', models.BooleanField(default=True)),
                 ('denied_before', models.PositiveIntegerField(default=0, editable=False)),
                 ('card', models.CharField(blank=True, max_length=200)),
+                ('together', models.CharField(blank=True, editable=False, max_length=200)),
                 ('risk', models.CharField(choices=[('low', 'Low risk'), ('medium', 'Medium risk'), ('high', 'High risk')], default='medium', max_length=10)),
                 ('consequence', models.TextField(blank=True)),
                 ('approve_label', models.CharField(blank=True, max_length=200)),

@@ -12,6 +12,7 @@ from approvals.services.executions import (
     Instead,
     Permit,
     begin_execution,
+    doubt_execution,
     finish_execution,
     withdraw_execution,
 )
@@ -35,7 +36,7 @@ from approvals.services.runs import (
 )
 from approvals.services.settling import settle_execution
 from approvals.services.setup import make_group, prepare
-from approvals.services.tools import register_tools
+from approvals.services.tools import learn_tools, register_tools
 from approvals.services.work import Work, lock_leased, unit_of_work
 from approvals.services.workers import worker_is_gone, worker_name
 
@@ -54,12 +55,14 @@ __all__ = [
     "claim_run",
     "decide",
     "denials_before",
+    "doubt_execution",
     "erase_payload",
     "expire_due",
     "fail_run",
     "finish_execution",
     "finish_run",
     "hidden_words",
+    "learn_tools",
     "lock_leased",
     "make_group",
     "open_interrupts",

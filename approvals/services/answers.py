@@ -8,7 +8,7 @@ from typing import Any
 from django.db.models import QuerySet
 
 from approvals import canonical
-from approvals.models import Decision, Interrupt, Run
+from approvals.models import Decision, Interrupt, InterruptQuerySet, Run
 from approvals.prepared import Prepared, Slot
 from approvals.schemas import Answer, ToolCall
 from approvals.states import (
@@ -81,6 +81,27 @@ def of_run(run: Run, decision: Decision) -> Decision:
     return decision
 
 
+def held_back(decision: Decision) -> str:
+    """What the model is told instead of an approved call whose companions were not all
+    approved; empty if nothing holds it back."""
+    interrupt = decision.interrupt
+    if decision.verdict != Verdict.APPROVE or not interrupt.together:
+        return ""
+    if not companions(interrupt).exclude(status=InterruptStatus.APPROVED).exists():
+        return ""
+    return (
+        "Not executed: this call was approved, but another one was not, and this agent "
+        "takes no approval beside a denial."
+    )
+
+
+def companions(interrupt: Interrupt) -> InterruptQuerySet:
+    """The other requests of its pause that run together with it or not at all."""
+    return Interrupt.objects.filter(
+        run=interrupt.run_id, attempt=interrupt.attempt, together=interrupt.together
+    ).exclude(pk=interrupt.pk)
+
+
 def answers_for(decisions: Sequence[Decision]) -> list[Answer]:
     """What the decisions say to the agent; those not sent yet are noted as sent."""
     new = [each.pk for each in decisions if each.delivery == Delivery.PENDING]
@@ -90,6 +111,7 @@ def answers_for(decisions: Sequence[Decision]) -> list[Answer]:
 
 
 def _answer(interrupt: Interrupt, decision: Decision) -> Answer:
+    instead = held_back(decision)
     return Answer(
         interrupt_id=interrupt.pk,
         call=ToolCall(
@@ -99,9 +121,9 @@ def _answer(interrupt: Interrupt, decision: Decision) -> Answer:
             arguments=interrupt.arguments,
             framework_ref=interrupt.framework_ref,
         ),
-        verdict=Verdict(decision.verdict),
-        text=refusal_text(interrupt, decision),
-        arguments=_loaded(decision.arguments),
+        verdict=Verdict.DENY if instead else Verdict(decision.verdict),
+        text=instead or refusal_text(interrupt, decision),
+        arguments=None if instead else _loaded(decision.arguments),
         answer=_loaded(decision.answer),
         output=_loaded(decision.output),
     )

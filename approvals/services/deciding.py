@@ -21,6 +21,7 @@ from approvals.exceptions import (
 )
 from approvals.models import Decision, Interrupt, Vote
 from approvals.policies import Ruling
+from approvals.services.answers import companions
 from approvals.services.outcomes import expire, is_past, reopen, settle
 from approvals.services.rulings import (
     approvals_of,
@@ -163,6 +164,15 @@ def _unfit(
             f"You asked for this run, so somebody else has to decide "
             f"(policy “{ruling.policy}”)."
         )
+    if ballot.verdict == Verdict.APPROVE and interrupt.together:
+        refused = companions(interrupt).decided()
+        refused = refused.exclude(status=InterruptStatus.APPROVED)
+        if (other := refused.first()) is not None:
+            return InvalidDecision(
+                f"“{other.title}” was not approved, and this agent takes no approval "
+                "beside a denial. Deny this one too, or cancel the run.",
+                field="verdict",
+            )
     if _note_missing(ruling, ballot):
         return InvalidDecision(
             "Say why. The agent reads this note and can try another way.", field="note"

@@ -40,7 +40,7 @@ def end_cancelled(work: Work, run: Run, actor: str, note: str) -> None:
         close_interrupt(work, interrupt, InterruptStatus.CANCELLED)
         work.record("interrupt.withdrawn", actor=actor, run=run, interrupt=interrupt)
     entered = run.executions.filter(status=ExecutionStatus.INFLIGHT, read_only=False)
-    _note_doubt(work, run, list(entered.select_related("interrupt")))
+    note_doubt(work, run, list(entered.select_related("interrupt")))
     end_run(work, run, RunStatus.CANCELLED, "run.cancelled", actor, note=note)
 
 
@@ -63,12 +63,18 @@ def deliver(interrupt: Interrupt, delivery: Delivery) -> None:
     interrupt.decisions.filter(undone_at=None).update(delivery=delivery)
 
 
-def put_in_doubt(work: Work, run: Run, executions: list[ToolExecution]) -> None:
-    """Stop a locked run: these calls were entered and nobody knows what came of them."""
-    _note_doubt(work, run, executions)
+def put_in_doubt(
+    work: Work, run: Run, executions: list[ToolExecution], *, why: str = ""
+) -> None:
+    """Stop a locked run: these calls were entered and nobody knows what came of them.
+
+    ``why``: a sentence; without one their worker has stopped.
+    """
+    note_doubt(work, run, executions)
     names = ", ".join(sorted({execution.tool for execution in executions}))
+    stopped = f"The worker stopped while {names} ran."
     run.status = RunStatus.IN_DOUBT
-    run.error = f"The worker stopped while {names} ran. It may have taken effect."
+    run.error = f"{why or stopped} It may have taken effect."
     run.lease_until = None
     run.save(update_fields=["status", "error", "lease_until", "updated"])
     work.record("run.in_doubt", actor=WORKER, run=run, why=run.error)
@@ -82,7 +88,8 @@ def go_on_after_doubt(work: Work, run: Run) -> None:
         queue(work, run, work.now)
 
 
-def _note_doubt(work: Work, run: Run, executions: list[ToolExecution]) -> None:
+def note_doubt(work: Work, run: Run, executions: list[ToolExecution]) -> None:
+    """What came of these calls is not known, however their run goes on."""
     for execution in executions:
         execution.status = ExecutionStatus.IN_DOUBT
         execution.save(update_fields=["status"])

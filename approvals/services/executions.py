@@ -20,10 +20,11 @@ from approvals.models import Decision, Run, ToolExecution
 from approvals.policies import Rulebook
 from approvals.prepared import Prepared, Slot
 from approvals.schemas import ToolCall
-from approvals.services.answers import refusal_text, standing_decision
+from approvals.services.answers import held_back, refusal_text, standing_decision
 from approvals.services.ending import (
     deliver,
     go_on_after_doubt,
+    note_doubt,
     put_in_doubt,
     set_delivery,
 )
@@ -41,6 +42,7 @@ from approvals.states import (
     ExecutionStatus,
     Gate,
     InterruptKind,
+    RunStatus,
     Verdict,
 )
 
@@ -129,12 +131,13 @@ def _enter(work: Work, run: Run, call: ToolCall, owner: str) -> Permit | Instead
         if asked.exists():
             raise NotDecided(f"{call.tool} was asked and is not decided.")
         return _enter_ungated(work, run, call, owner)
-    if decision.verdict == Verdict.APPROVE:
+    text = held_back(decision)
+    if decision.verdict == Verdict.APPROVE and not text:
         if decision.interrupt.kind == InterruptKind.QUESTION:
             raise NotDecided(f"{call.tool} is a question; nothing runs for it.")
         return _enter_approved(work, run, call, owner, decision)
     set_delivery(decision, Delivery.APPLIED)
-    text = refusal_text(decision.interrupt, decision) or _output(decision)
+    text = text or refusal_text(decision.interrupt, decision) or _output(decision)
     work.record(
         "execution.replaced",
         actor=WORKER,
@@ -328,6 +331,25 @@ def finish_execution(permit: Permit, *, result: str, failed: bool = False) -> No
         work.tell_run(run)
         if was_in_doubt:
             go_on_after_doubt(work, run)
+
+
+def doubt_execution(permit: Permit, *, why: str) -> None:
+    """A body will never hear what came of what it began: a person has to settle it.
+
+    Its worker has let go of it, so that a person may also have it run again. Only while
+    nobody has settled it.
+    """
+    with unit_of_work() as work:
+        run = lock_run(permit.run_id)
+        execution = BY_ID.first(id=permit.execution_id)
+        if execution is None or execution.status not in UNSETTLED:
+            return
+        execution.owner = ""
+        execution.save(update_fields=["owner"])
+        if run.status in (RunStatus.RUNNING, RunStatus.IN_DOUBT):
+            put_in_doubt(work, run, [execution], why=why)
+        elif execution.status == ExecutionStatus.INFLIGHT:
+            note_doubt(work, run, [execution])
 
 
 def withdraw_execution(permit: Permit) -> None:

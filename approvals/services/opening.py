@@ -139,6 +139,8 @@ def _open(
         verdicts=[verdict.value for verdict in ask.verdicts],
         editable=draft.editable,
         denied_before=denied,
+        together=draft.together,
+        consequence=draft.consequence,
         said=_storable(draft.said[:MAX_SAID]),
         created=asked_at,
     )
@@ -146,7 +148,9 @@ def _open(
         interrupt.tool_schema = tool.schema
         interrupt.schema_digest = tool.schema_digest
         interrupt.risk = tool.risk
-        interrupt.consequence = tool.consequence
+        interrupt.consequence = " ".join(
+            filter(None, (tool.consequence, draft.consequence))
+        )
         interrupt.approve_label = tool.approve_label
         interrupt.secrets = tool.secrets
         interrupt.card = tool.card

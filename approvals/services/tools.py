@@ -39,6 +39,24 @@ def register_tools(agent: str, specs: Sequence[ToolSpec]) -> None:
             )
 
 
+def learn_tools(agent: str, specs: Sequence[ToolSpec]) -> None:
+    """Add tools that an agent only now named; what is known of others stays.
+
+    A tool that said nothing of its parameters keeps what it said before.
+    """
+    with unit_of_work():
+        for spec in specs:
+            columns = _columns(spec)
+            if spec.parameters == ToolSpec(name=spec.name).parameters:
+                Tool.objects.get_or_create(
+                    agent=agent, name=spec.name, defaults=columns
+                )
+            else:
+                Tool.objects.update_or_create(
+                    agent=agent, name=spec.name, defaults=columns
+                )
+
+
 def _columns(spec: ToolSpec) -> dict[str, Any]:
     schema = canonical.dumps(spec.parameters)
     return {

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Protocol
 from uuid import UUID
 
 from approvals.schemas import Answer, InterruptDraft, ToolCall, ToolSpec
-from approvals.states import Verdict
+from approvals.states import Source, Verdict
 
 type State = dict[str, Any]
 """A framework's own state as plain JSON; server-side only, never shown to a browser."""
@@ -37,6 +37,8 @@ class Interrupted:
 
     interrupts: Sequence[InterruptDraft]
     state: State
+    #: Tools that only now became known, of an agent whose tools run elsewhere.
+    tools: Sequence[ToolSpec] = ()
 
 
 type Outcome = Finished | Interrupted
@@ -102,8 +104,9 @@ class Host(Protocol):
 
         Returns the text for the model: the body's result, or what is told instead of it
         (a denial with its note, a stored result of an earlier attempt). A body that
-        raises gives an error text, unless it raises Paused. Raises StopRun, which the
-        adapter must let through unchanged to the caller of start() or resume().
+        raises gives an error text, unless it raises Paused or OutcomeLost. Raises
+        StopRun, which the adapter must let through unchanged to the caller of start() or
+        resume().
         """
 
 
@@ -128,6 +131,13 @@ class Paused(Exception):
 
     The host forgets that it was entered and lets this pass to the adapter. Once the answer
     is there, the body is entered again from its start.
+    """
+
+
+class OutcomeLost(Exception):
+    """Raised by a body that began something elsewhere and will not hear what came of it.
+
+    The call is in doubt from then on, and the guard raises StopRun.
     """
 
 
@@ -161,10 +171,12 @@ class Adapter(Protocol):
     version: str
     #: Version of this adapter's state layout; a checkpoint with a higher one is refused.
     schema: ClassVar[int]
-    #: What an AG-UI ``cancelled`` means here.
-    cancel: ClassVar[Verdict]
     #: Shown wherever the agent is, for example "Scripted model, no network".
     model_label: str
+
+    @property
+    def cancel(self) -> Verdict:
+        """What an AG-UI ``cancelled`` means here."""
 
     @property
     def tools(self) -> Sequence[ToolSpec]: ...
@@ -211,6 +223,9 @@ class AgentSpec:
     models: Sequence[str] = ()
     #: Where the owner of a conversation sees what the agent did.
     page: DataPage | None = None
+    #: Where it runs. One that runs elsewhere is made anew for every job, since its address
+    #: may change, and its tools are learned as it asks.
+    source: Source = Source.HOSTED
 
 
 @dataclass(frozen=True, kw_only=True)

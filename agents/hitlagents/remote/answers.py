@@ -1,0 +1,114 @@
+"""What a decision says to a remote agent, in the shape its kind of server takes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from approvals.schemas import Answer
+from approvals.states import InterruptKind, Verdict
+from hitlagents.remote.interrupts import OURS, OpenInterrupt, may_edit
+from hitlagents.remote.profiles import Habits
+
+#: Names under which an agent takes a reviewer's words.
+_NOTES = ("note", "reason", "comment", "feedback", "message")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """One member of ``resume``."""
+
+    shape: dict[str, Any]
+    #: Whether the reviewer's words go with it.
+    carries_note: bool = False
+
+
+def entry(
+    waiting: OpenInterrupt,
+    answer: Answer,
+    habits: Habits,
+    *,
+    arguments: Mapping[str, Any] | None = None,
+) -> Entry:
+    """The answer to one interrupt.
+
+    ``arguments``: those the ledger has for an approved call.
+    """
+    if waiting.kind == InterruptKind.QUESTION:
+        if answer.verdict != Verdict.ANSWER:
+            return Entry(shape=_cancelled(waiting))
+        return Entry(shape=_resolved(waiting, answer.answer))
+    if answer.verdict == Verdict.CANCEL_CALL and habits.takes_cancelled:
+        return Entry(shape=_cancelled(waiting))
+    approved = answer.verdict == Verdict.APPROVE
+    payload: dict[str, Any] = {_yes_key(waiting): approved}
+    note = ""
+    if approved:
+        payload |= _beside(waiting, answer.answer) if habits.takes_extras else {}
+        if answer.arguments is not None:
+            payload["editedArgs"] = dict(arguments or answer.arguments)
+    elif habits.takes_extras:
+        note = _note_key(waiting)
+        if note:
+            payload[note] = answer.text
+    if habits.echoes_call or "toolCall" in _properties(waiting):
+        payload["toolCall"] = {
+            "callId": waiting.tool_call_id,
+            "name": waiting.tool,
+            "arguments": json.loads(waiting.arguments),
+        }
+    return Entry(shape=_resolved(waiting, payload), carries_note=bool(note))
+
+
+def unfit(waiting: OpenInterrupt, answer: Answer) -> str:
+    """Why an answer cannot be given to this agent; empty if it can."""
+    if answer.arguments is not None and not may_edit(waiting.schema):
+        return f"The agent takes no other arguments for {waiting.tool}."
+    return ""
+
+
+def dropped(waiting: OpenInterrupt, habits: Habits) -> dict[str, Any] | None:
+    """Tell the agent that nobody will answer this; None if it cannot be told."""
+    if habits.takes_cancelled:
+        return _cancelled(waiting)
+    if waiting.kind == InterruptKind.QUESTION:
+        return None
+    return _resolved(waiting, {_yes_key(waiting): False})
+
+
+def _resolved(waiting: OpenInterrupt, payload: Any) -> dict[str, Any]:
+    return {"interruptId": waiting.id, "status": "resolved", "payload": payload}
+
+
+def _cancelled(waiting: OpenInterrupt) -> dict[str, Any]:
+    return {"interruptId": waiting.id, "status": "cancelled"}
+
+
+def _yes_key(waiting: OpenInterrupt) -> str:
+    properties = _properties(waiting)
+    if "accepted" in properties and "approved" not in properties:
+        return "accepted"
+    return "approved"
+
+
+def _beside(waiting: OpenInterrupt, given: Any) -> dict[str, Any]:
+    """What a reviewer gave beside the approval, as far as the agent asked for it."""
+    if not isinstance(given, Mapping):
+        return {}
+    asked = _properties(waiting).keys() - OURS
+    return {name: value for name, value in given.items() if name in asked}
+
+
+def _note_key(waiting: OpenInterrupt) -> str:
+    for name in _NOTES:
+        part = _properties(waiting).get(name)
+        if isinstance(part, Mapping) and part.get("type") == "string":
+            return name
+    return ""
+
+
+def _properties(waiting: OpenInterrupt) -> Mapping[str, Any]:
+    found = waiting.schema.get("properties")
+    return found if isinstance(found, Mapping) else {}

@@ -1,0 +1,392 @@
+"""A remote agent's interrupts, as requests here."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from approvals import canonical
+from approvals.exceptions import InvalidArguments
+from approvals.schemas import InterruptDraft, ToolCall, ToolSpec
+from approvals.states import InterruptKind, Verdict
+from hitlagents.adapters.stored import natural
+from hitlagents.remote.profiles import HABITS, Habits, Together
+from hitlagents.remote.schemas import tamed
+
+MAX_NAME = 200
+MAX_WORDING = 4_000
+MAX_INTERRUPTS = 50
+#: A tool nobody named.
+UNNAMED = "unnamed tool"
+
+#: An answer of any kind. Not empty, since an empty schema counts as none.
+ANYTHING = {"title": "Answer"}
+#: Parts of a response schema that this side fills.
+OURS = frozenset({"approved", "accepted", "editedArgs", "toolCall"})
+
+_ASKED = re.compile(r"\s*(?:Approve|Allow|Confirm) running (.+?)\s*\?\s*")
+
+
+@dataclass(frozen=True, kw_only=True)
+class StreamedCall:
+    """A tool call of the stream: the id here, the tool, the arguments as text."""
+
+    call_id: str
+    tool: str
+    arguments: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenInterrupt:
+    """An interrupt that waits there, and the key of its request here."""
+
+    #: The remote's id of it; several may share one.
+    id: str
+    turn: int
+    call_id: str
+    tool: str
+    #: The remote's id of the tool call; may be empty.
+    tool_call_id: str = ""
+    kind: InterruptKind = InterruptKind.APPROVAL
+    #: Arguments as JSON text.
+    arguments: str = "{}"
+    #: The remote's response schema, tamed.
+    schema: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def key(self) -> tuple[int, str]:
+        return self.turn, self.call_id
+
+    def to_state(self) -> dict[str, Any]:
+        return {
+            "id": self.id,
+            "turn": self.turn,
+            "call_id": self.call_id,
+            "tool": self.tool,
+            "tool_call_id": self.tool_call_id,
+            "kind": str(self.kind.value),
+            "arguments": self.arguments,
+            "schema": dict(self.schema),
+        }
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any]) -> OpenInterrupt:
+        """Raises KeyError, TypeError, ValueError for what was not written here."""
+        return cls(
+            id=str(state["id"]),
+            turn=natural(state["turn"]),
+            call_id=str(state["call_id"]),
+            tool=str(state["tool"]),
+            tool_call_id=str(state["tool_call_id"]),
+            kind=InterruptKind(state["kind"]),
+            arguments=str(state["arguments"]),
+            schema=dict(state["schema"]),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pause:
+    """What a run stopped at: rows for the state, drafts and tools for the desk."""
+
+    open: Sequence[OpenInterrupt]
+    drafts: Sequence[InterruptDraft]
+    tools: Sequence[ToolSpec]
+
+
+def read_pause(
+    interrupts: Sequence[Mapping[str, Any]],
+    calls: Mapping[str, StreamedCall],
+    *,
+    turn: int,
+    profile: str,
+    together: Together,
+) -> Pause:
+    """Make requests of the interrupts that ended a run.
+
+    ``calls``: the tool calls of the stream by the remote's ids. What was sent twice is
+    one request; two different ones that share an id are two, which can only be answered
+    alike. Raises ValueError with a sentence for what cannot be asked.
+    """
+    reader = _Reader(calls, turn, HABITS[profile], together)
+    seen: list[Mapping[str, Any]] = []
+    for interrupt in interrupts:
+        if interrupt not in seen:
+            seen.append(interrupt)
+    if not seen or len(seen) > MAX_INTERRUPTS:
+        raise ValueError(
+            f"The agent stopped at {len(seen)} requests; 1 to {MAX_INTERRUPTS} can be "
+            "taken."
+        )
+    return reader.pause(seen)
+
+
+class _Reader:
+    def __init__(
+        self,
+        calls: Mapping[str, StreamedCall],
+        turn: int,
+        habits: Habits,
+        together: Together,
+    ) -> None:
+        self._calls = calls
+        self._turn = turn
+        self._habits = habits
+        self._together = together
+        #: Ids that are given.
+        self._taken: set[str] = set()
+        #: Calls whose arguments nobody told.
+        self._unsaid: set[str] = set()
+
+    def pause(self, interrupts: Sequence[Mapping[str, Any]]) -> Pause:
+        found = [self._read(interrupt) for interrupt in interrupts]
+        shared = [each.id for each in found]
+        several = len(found) > 1
+        drafts = [
+            self._draft(
+                each,
+                interrupt,
+                several=several,
+                twin=shared.count(each.id) > 1,
+            )
+            for each, interrupt in zip(found, interrupts, strict=True)
+        ]
+        tools = {
+            each.tool: _spec(each)
+            for each in found
+            if each.kind == InterruptKind.APPROVAL
+        }
+        return Pause(open=found, drafts=drafts, tools=list(tools.values()))
+
+    def _read(self, interrupt: Mapping[str, Any]) -> OpenInterrupt:
+        remote_id = _text(interrupt.get("id"))
+        tool_call_id = _text(interrupt.get("toolCallId"))
+        streamed = self._calls.get(tool_call_id)
+        kind = _kind(interrupt, has_call=bool(streamed))
+        named, arguments = _described(interrupt)
+        if arguments is None and streamed is not None:
+            arguments = streamed.arguments
+        tool = named or (streamed.tool if streamed else "") or _tool_in(interrupt)
+        if not tool:
+            reason = _text(interrupt.get("reason"))
+            tool = UNNAMED if reason in {"", "tool_call", "tool_approval"} else reason
+        call_id = self._call_id(streamed, tool_call_id or remote_id)
+        if arguments is None:
+            self._unsaid.add(call_id)
+        return OpenInterrupt(
+            id=remote_id,
+            turn=self._turn,
+            call_id=call_id,
+            tool=tool[:MAX_NAME],
+            tool_call_id=tool_call_id,
+            kind=kind,
+            arguments=_as_object(arguments),
+            schema=tamed(interrupt.get("responseSchema")),
+        )
+
+    def _call_id(self, streamed: StreamedCall | None, remote: str) -> str:
+        """The id of its call in the stream, or a new one; never one twice."""
+        wanted = streamed.call_id if streamed else own_id(self._turn, remote or "ask")
+        found, nth = wanted, 1
+        while found in self._taken:
+            nth += 1
+            found = f"{wanted}~{nth}"
+        self._taken.add(found)
+        return found
+
+    def _draft(
+        self,
+        each: OpenInterrupt,
+        interrupt: Mapping[str, Any],
+        *,
+        several: bool,
+        twin: bool,
+    ) -> InterruptDraft:
+        question = each.kind == InterruptKind.QUESTION
+        verdicts = self._verdicts(question=question, several=several)
+        together = ""
+        if several and self._together == Together.ALIKE:
+            together = "pause"
+        elif twin:
+            together = each.id[:MAX_NAME]
+        return InterruptDraft(
+            call=ToolCall(
+                turn=each.turn,
+                call_id=each.call_id,
+                tool=each.tool,
+                arguments=each.arguments,
+                framework_ref=each.id[:MAX_NAME],
+            ),
+            kind=each.kind,
+            reason=(_text(interrupt.get("reason")) or "tool_call")[:MAX_NAME],
+            message=_text(interrupt.get("message"))[:MAX_WORDING],
+            response_schema=self._asked(each),
+            verdicts=verdicts,
+            together=together if not question else "",
+            consequence=" ".join(
+                self._notices(each, interrupt, together=together, several=several)
+            ),
+        )
+
+    def _verdicts(self, *, question: bool, several: bool) -> tuple[Verdict, ...]:
+        if several and self._together == Together.SINGLE:
+            return (Verdict.CANCEL_RUN,)
+        if question:
+            return Verdict.ANSWER, Verdict.CANCEL_RUN
+        if self._habits.takes_cancelled and not self._habits.cancel_ends_run:
+            return (
+                Verdict.APPROVE,
+                Verdict.DENY,
+                Verdict.CANCEL_CALL,
+                Verdict.CANCEL_RUN,
+            )
+        return Verdict.APPROVE, Verdict.DENY, Verdict.CANCEL_RUN
+
+    def _asked(self, each: OpenInterrupt) -> dict[str, Any] | None:
+        """What a person may say: the whole answer, or what stands beside the approval."""
+        if each.kind == InterruptKind.QUESTION:
+            return dict(each.schema) or ANYTHING
+        properties = each.schema.get("properties")
+        if not self._habits.takes_extras or not isinstance(properties, Mapping):
+            return None
+        extras = {name: part for name, part in properties.items() if name not in OURS}
+        if not extras:
+            return None
+        approved = {"type": "boolean", "description": "Whether the call may run."}
+        return {
+            "type": "object",
+            "properties": {"approved": approved, **extras},
+            "required": ["approved"],
+        }
+
+    def _notices(
+        self,
+        each: OpenInterrupt,
+        interrupt: Mapping[str, Any],
+        *,
+        together: str,
+        several: bool,
+    ) -> list[str]:
+        """What a reviewer should know before they decide."""
+        notices = []
+        if several and self._together == Together.SINGLE:
+            notices.append(
+                "This agent cannot be answered while several of its calls wait, so its "
+                "run can only be cancelled."
+            )
+        elif together:
+            notices.append(
+                "This agent takes no approval beside a denial: if another call of this "
+                "pause is denied, this one does not run either."
+            )
+        if each.kind == InterruptKind.APPROVAL and each.call_id in self._unsaid:
+            notices.append("The agent did not say with which arguments.")
+        elif self._differs(each):
+            notices.append(
+                "The agent first told other arguments of this call than the ones it asks "
+                "about."
+            )
+        until = _text(interrupt.get("expiresAt"))[:50]
+        if until:
+            notices.append(f"The agent takes an answer until {until}.")
+        return notices
+
+    def _differs(self, each: OpenInterrupt) -> bool:
+        streamed = self._calls.get(each.tool_call_id)
+        if streamed is None:
+            return False
+        try:
+            told = canonical.dumps(canonical.loads(streamed.arguments or "{}"))
+            asked = canonical.dumps(canonical.loads(each.arguments))
+        except InvalidArguments:
+            return False
+        return told != asked
+
+
+def own_id(turn: int, remote: str) -> str:
+    """An id for a call of a remote: its own, told apart from those of other turns."""
+    return f"{turn}.{remote}"[: MAX_NAME - 10]
+
+
+def may_edit(schema: Mapping[str, Any]) -> bool:
+    """Whether whoever approves may send other arguments: the schema must say so."""
+    properties = schema.get("properties")
+    return isinstance(properties, Mapping) and "editedArgs" in properties
+
+
+def _spec(each: OpenInterrupt) -> ToolSpec:
+    """What is known of the tool, which is what edited arguments would have to be."""
+    properties = each.schema.get("properties")
+    edited = properties.get("editedArgs") if isinstance(properties, Mapping) else None
+    if isinstance(edited, Mapping) and edited.get("type") == "object":
+        return ToolSpec(name=each.tool, parameters=dict(edited))
+    return ToolSpec(name=each.tool)
+
+
+def _kind(interrupt: Mapping[str, Any], *, has_call: bool) -> InterruptKind:
+    """Whether it asks for a yes or for anything else."""
+    reason = _text(interrupt.get("reason"))
+    schema = interrupt.get("responseSchema")
+    properties = schema.get("properties") if isinstance(schema, Mapping) else None
+    names = set(properties) if isinstance(properties, Mapping) else set()
+    if names & {"approved", "accepted"}:
+        return InterruptKind.APPROVAL
+    if reason in {"tool_call", "tool_approval", "confirmation"}:
+        return InterruptKind.APPROVAL
+    if has_call and not isinstance(schema, Mapping):
+        return InterruptKind.APPROVAL
+    return InterruptKind.QUESTION
+
+
+def _described(interrupt: Mapping[str, Any]) -> tuple[str, Any]:
+    """The tool and arguments that the metadata of some server names."""
+    metadata = interrupt.get("metadata")
+    if not isinstance(metadata, Mapping):
+        return "", None
+    for part in metadata.values():
+        if not isinstance(part, Mapping):
+            continue
+        call = part.get("function_call")
+        if isinstance(call, Mapping):
+            return _text(call.get("name")), call.get("arguments")
+        if "raw" in part:
+            return "", _raw_arguments(part["raw"])
+    return _text(metadata.get("tool_name")), metadata.get("tool_input")
+
+
+def _raw_arguments(raw: Any) -> Any:
+    """The value of a graph's interrupt, without what the protocol has places for."""
+    if not isinstance(raw, Mapping):
+        return None
+    known = {"reason", "message", "toolCallId", "responseSchema", "expiresAt"}
+    return {key: value for key, value in raw.items() if key not in known}
+
+
+def _tool_in(interrupt: Mapping[str, Any]) -> str:
+    """The tool's name as the .NET server has it: in the message only."""
+    match = _ASKED.fullmatch(_text(interrupt.get("message")))
+    return match[1] if match else ""
+
+
+def _as_object(arguments: Any) -> str:
+    """Arguments as JSON text of an object, whatever shape they came in."""
+    if isinstance(arguments, str):
+        try:
+            loaded = json.loads(arguments) if arguments.strip() else {}
+        except ValueError:
+            # Left as it is: the desk refuses to ask about it, and shows why.
+            return arguments
+        if isinstance(loaded, dict):
+            return arguments if arguments.strip() else "{}"
+        arguments = loaded
+    if arguments is None:
+        arguments = {}
+    if not isinstance(arguments, Mapping):
+        arguments = {"value": arguments}
+    return json.dumps(arguments, ensure_ascii=False)
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
