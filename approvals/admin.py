@@ -182,6 +182,7 @@ class InterruptAdmin(ReadOnly):
         "verdicts",
         "editable",
         "card",
+        "together",
         "risk",
         "consequence",
         "approve_label",

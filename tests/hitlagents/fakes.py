@@ -21,6 +21,7 @@ from hitlagents.adapters.base import (
     Happening,
     Interrupted,
     Outcome,
+    OutcomeLost,
     Paused,
     Resume,
     Start,
@@ -47,6 +48,8 @@ class FakeHost:
         self.entered: list[tuple[str, Mapping[str, Any]]] = []
         self.decisions: dict[Key, Answer] = {}
         self.ledger: dict[Key, str] = {}
+        #: Calls whose outcome was lost.
+        self.in_doubt: list[Key] = []
         #: Raise this in emit() once a happening of this type comes by.
         self.refuses: tuple[type[Any], Exception] | None = None
         #: Stop the run at the guard of this tool.
@@ -63,7 +66,11 @@ class FakeHost:
             raise self.stops[call.tool]
         key = (call.turn, call.call_id)
         if key not in self.ledger:
-            self.ledger[key] = await asyncio.create_task(self._decide(call, body))
+            try:
+                self.ledger[key] = await asyncio.create_task(self._decide(call, body))
+            except OutcomeLost as lost:
+                self.in_doubt.append(key)
+                raise StopRun(str(lost)) from lost
         return self.ledger[key]
 
     async def _decide(self, call: ToolCall, body: Body) -> str:
@@ -89,7 +96,7 @@ class FakeHost:
         self.entered.append((call.tool, arguments))
         try:
             return str(await body(arguments))
-        except Paused:
+        except (Paused, OutcomeLost):
             raise
         except Exception as error:  # noqa: BLE001 (as the real host does)
             return f"Error: {call.tool} failed. {type(error).__name__}: {error}"

@@ -224,6 +224,7 @@ class _Reader:
             message=_text(interrupt.get("message"))[:MAX_WORDING],
             response_schema=self._asked(each),
             verdicts=verdicts,
+            editable=may_edit(each.schema),
             together=together if not question else "",
             consequence=" ".join(
                 self._notices(each, interrupt, together=together, several=several)

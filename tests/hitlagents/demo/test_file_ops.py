@@ -156,7 +156,7 @@ def test_workspaces_are_in_the_installations_data(settings, tmp_path):
 # The catalogue
 
 
-@pytest.mark.parametrize("spec", catalog.agents(), ids=lambda spec: spec.slug)
+@pytest.mark.parametrize("spec", catalog.hosted(), ids=lambda spec: spec.slug)
 def test_the_catalogue_lists_the_agents(spec):
     assert catalog.get(spec.slug) is spec
     assert catalog.get("nobody") is None
@@ -167,6 +167,6 @@ def test_the_catalogue_lists_the_agents(spec):
 
 
 def test_a_framework_that_is_not_there_is_not_installed():
-    [spec, *_] = catalog.agents()
+    [spec, *_] = catalog.hosted()
     absent = type(spec)(**{**vars(spec), "distribution": "no-such-distribution"})
     assert not catalog.installed(absent)
