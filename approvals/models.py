@@ -440,7 +440,8 @@ class ToolExecution(models.Model):
         max_length=10, choices=ExecutionStatus, default=ExecutionStatus.INFLIGHT
     )
     attempt = models.PositiveIntegerField()
-    owner = models.CharField(max_length=SHORT)
+    #: The worker that entered it; empty once it has let go without an outcome.
+    owner = models.CharField(max_length=SHORT, blank=True)
     result = models.TextField(blank=True, help_text="What the model is told.")
     started = models.DateTimeField(default=timezone.now)
     ended_at = models.DateTimeField(null=True)

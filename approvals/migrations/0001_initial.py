@@ -158,7 +158,7 @@ class Migration(migrations.Migration):
                 ('arguments_digest', models.CharField(editable=False, max_length=64)),
                 ('status', models.CharField(choices=[('inflight', 'Running'), ('done', 'Ran'), ('failed', 'Failed'), ('in_doubt', 'Outcome unknown')], default='inflight', max_length=10)),
                 ('attempt', models.PositiveIntegerField()),
-                ('owner', models.CharField(max_length=200)),
+                ('owner', models.CharField(blank=True, max_length=200)),
                 ('result', models.TextField(blank=True, help_text='What the model is told.')),
                 ('started', models.DateTimeField(default=django.utils.timezone.now)),
                 ('ended_at', models.DateTimeField(null=True)),

@@ -96,8 +96,7 @@ def _settle(
     result: str,
 ) -> None:
     if settlement == Settlement.RUN_AGAIN:
-        # Without an owner its worker has let go of it.
-        if execution.owner and not worker_is_gone(execution.owner):
+        if not worker_is_gone(execution.owner):
             raise WorkerMayLive
         execution.delete()
         return

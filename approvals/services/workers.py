@@ -12,7 +12,12 @@ def worker_name() -> str:
 
 
 def worker_is_gone(owner: str) -> bool:
-    """Whether that worker's process is known to have ended. Another host: not known."""
+    """Whether that worker's process is known to have ended. Another host: not known.
+
+    Nobody, an empty name, is gone: whoever it was has let go.
+    """
+    if not owner:
+        return True
     host, _, rest = owner.rpartition(":")[0].rpartition(":")
     if host != socket.gethostname() or not rest.isdigit():
         return False
