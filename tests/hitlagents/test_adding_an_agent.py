@@ -221,8 +221,8 @@ from hitlagents.engine import worker
 browser = Client(headers={"host": "localhost"})
 browser.force_login(User.objects.create(username="mia"))
 page = browser.get("/agents/").content.decode()
-print(page.count("Not installed"), len(catalog.agents()))
-for spec in catalog.agents():
+print(page.count("Not installed"), len(catalog.hosted()))
+for spec in catalog.hosted():
     assert spec.install in page
     for place in ("", "inspector/"):
         shown = browser.get(f"/agents/{spec.slug}/{place}")
@@ -256,7 +256,7 @@ def start(folder: Path, agents: str, code: str) -> subprocess.CompletedProcess[s
 def test_a_process_takes_agents_up_by_name_and_imports_no_framework(folder):
     code = (
         "import sys; from hitlagents import catalog;"
-        "print([(s.slug, catalog.installed(s)) for s in catalog.agents()][-2:]);"
+        "print([(s.slug, catalog.installed(s)) for s in catalog.hosted()][-2:]);"
         "print([n for n in sys.modules if n in ('agent_framework', 'pydantic_ai')])"
     )
     done = start(folder, "invoices, clerk", code)
@@ -298,10 +298,10 @@ def test_a_name_that_is_no_agent_stops_the_start_with_a_sentence(folder):
 )  # fmt: skip
 def test_odd_modules_are_refused_with_a_reason(folder, text, why):
     (folder / "odd.py").write_text(text, encoding="utf-8")
-    before = catalog.agents()
+    before = catalog.hosted()
     with pytest.raises(catalog.Unusable, match=why):
         catalog.add("odd")
-    assert catalog.agents() == before
+    assert catalog.hosted() == before
 
 
 @pytest.mark.parametrize("name", ["", ".", "a b", "os.path.nothing", "../x"])

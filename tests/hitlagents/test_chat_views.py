@@ -139,7 +139,7 @@ def test_the_pages_import_no_agent_framework():
         "import django; django.setup();"
         "from hitlagents import catalog, chat;"
         "from hitlagents.views import chat as pages, inspector;"
-        "print({chat.model_label(spec) for spec in catalog.agents()});"
+        "print({chat.model_label(spec) for spec in catalog.hosted()});"
         "print([name for name in sys.modules if name.startswith("
         "('agent_framework', 'openai', 'agents.', 'langgraph', 'langchain', 'genkit'))])"
     )

@@ -159,11 +159,14 @@ def test_workspaces_are_in_the_installations_data(settings, tmp_path):
 @pytest.mark.parametrize("spec", catalog.hosted(), ids=lambda spec: spec.slug)
 def test_the_catalogue_lists_the_agents(spec):
     assert catalog.get(spec.slug) is spec
-    assert catalog.get("nobody") is None
     assert catalog.installed(spec)
     adapter = spec.build(Gating(allowed=frozenset()))
     assert adapter.framework == spec.framework
     assert json.dumps(spec.suggestions)
+
+
+def test_the_catalogue_has_no_agent_that_nobody_added(db):
+    assert catalog.get("nobody") is None
 
 
 def test_a_framework_that_is_not_there_is_not_installed():
