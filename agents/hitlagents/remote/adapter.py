@@ -19,7 +19,7 @@ from typing import Any, ClassVar
 from uuid import UUID, uuid4
 
 from approvals.schemas import Answer, ToolSpec
-from approvals.states import Verdict
+from approvals.states import InterruptKind, Verdict
 from hitlagents.adapters.base import (
     AgentRunError,
     Finished,
@@ -230,7 +230,7 @@ class _Advance:
         if not waiting or waiting.keys() != given.keys():
             raise damaged()
         for key, answer in given.items():
-            problem = unfit(waiting[key], answer)
+            problem = unfit(waiting[key], answer, self.adapter.habits)
             if problem:
                 raise AgentRunError(problem, retryable=False)
         if len(waiting) > 1 and self.adapter.together == Together.SINGLE:
@@ -243,7 +243,7 @@ class _Advance:
         approved = [
             (each, answer)
             for each, answer in pairs
-            if answer.verdict == Verdict.APPROVE
+            if answer.verdict == Verdict.APPROVE and each.kind == InterruptKind.APPROVAL
         ]
         if approved:
             return await self._approve(pairs, approved)
@@ -484,13 +484,16 @@ class _Advance:
     def _pause(self, reader: Reader, ending: Ending) -> Pause | None:
         if not ending.interrupts:
             return None
-        return read_pause(
-            ending.interrupts,
-            reader.calls,
-            turn=reader.turn,
-            profile=self.adapter.profile,
-            together=self.adapter.together,
-        )
+        try:
+            return read_pause(
+                ending.interrupts,
+                reader.calls,
+                turn=reader.turn,
+                profile=self.adapter.profile,
+                together=self.adapter.together,
+            )
+        except ValueError as error:
+            raise AgentRunError(str(error), retryable=False) from error
 
     def _keep(self, reader: Reader, pause: Pause | None) -> None:
         self.kept = Kept(
@@ -501,10 +504,7 @@ class _Advance:
         )
 
     async def _outcome(self, reader: Reader, ending: Ending) -> Outcome:
-        try:
-            pause = self._pause(reader, ending)
-        except ValueError as error:
-            raise AgentRunError(str(error), retryable=False) from error
+        pause = self._pause(reader, ending)
         self._keep(reader, pause)
         if pause is None:
             return Finished(state=self.kept.to_state())

@@ -11,7 +11,7 @@ from django.urls import URLPattern, path, reverse
 from django.views.decorators.http import require_POST
 
 from hitlagents.models import RemoteAgent
-from hitlagents.remote import health, sealing
+from hitlagents.remote import sealing
 from hitlagents.remote.changes import changing_remotes
 from hitlagents.remote.forms import RemoteAgentForm
 
@@ -106,6 +106,9 @@ class RemoteAgentAdmin(Agents):
             raise Http404
         if not self.has_change_permission(request, agent):
             raise PermissionDenied
+        # Here, because a web process needs no HTTP client until somebody presses this.
+        from hitlagents.remote import health
+
         found = health.check(agent)
         level = messages.SUCCESS if found.passed else messages.WARNING
         self.message_user(request, found.words, level=level)

@@ -62,8 +62,14 @@ def entry(
     return Entry(shape=_resolved(waiting, payload), carries_note=bool(note))
 
 
-def unfit(waiting: OpenInterrupt, answer: Answer) -> str:
+def unfit(waiting: OpenInterrupt, answer: Answer, habits: Habits) -> str:
     """Why an answer cannot be given to this agent; empty if it can."""
+    if (
+        waiting.kind == InterruptKind.QUESTION
+        and answer.verdict != Verdict.ANSWER
+        and not habits.takes_cancelled
+    ):
+        return "Nobody answered the agent's question, and it cannot be told so."
     if answer.arguments is not None and not may_edit(waiting.schema):
         return f"The agent takes no other arguments for {waiting.tool}."
     return ""

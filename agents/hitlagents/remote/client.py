@@ -10,9 +10,10 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 
@@ -50,7 +51,7 @@ class Endpoint:
     @property
     def host(self) -> str:
         """Host and port only: the rest of an address may say too much."""
-        return httpx.URL(self.url).netloc.decode("ascii", "replace")
+        return urlsplit(self.url).netloc.rpartition("@")[2]
 
 
 class RemoteError(Exception):
@@ -76,11 +77,22 @@ async def events(endpoint: Endpoint, body: Mapping[str, Any]) -> AsyncGenerator[
     """
     limits = endpoint.limits
     parser = EventParser(max_event=limits.max_event)
+    deadline = asyncio.get_running_loop().time() + limits.total
     taken = 0
     try:
-        async with asyncio.timeout(limits.total), answer(endpoint, "POST", body) as got:
-            _check_head(got)
-            async for chunk in got.aiter_raw():
+        async with AsyncExitStack() as stack:
+            # Around each wait, not around what the caller does between two events.
+            async with asyncio.timeout_at(deadline):
+                response = await stack.enter_async_context(
+                    answer(endpoint, "POST", body)
+                )
+            _check_head(response)
+            chunks = response.aiter_raw()
+            while True:
+                async with asyncio.timeout_at(deadline):
+                    chunk = await anext(chunks, None)
+                if chunk is None:
+                    return
                 taken += len(chunk)
                 if taken > limits.max_run:
                     raise Lost(
@@ -147,7 +159,10 @@ async def _send(
     except addresses.Unresolved as error:
         raise NotTaken(f"The agent at {host} has no address now.") from error
     for address in found:
-        request = _request(client, endpoint, method, body, address)
+        try:
+            request = _request(client, endpoint, method, body, address)
+        except (httpx.InvalidURL, UnicodeError, ValueError) as error:
+            raise NotTaken(f"The address of the agent at {host} is none.") from error
         try:
             return await client.send(request, stream=True)
         except (httpx.ConnectError, httpx.ConnectTimeout):

@@ -162,6 +162,8 @@ class _Reader:
 
     def _read(self, interrupt: Mapping[str, Any]) -> OpenInterrupt:
         remote_id = _text(interrupt.get("id"))
+        if not remote_id:
+            raise ValueError("The agent asked without an id, so it cannot be answered.")
         tool_call_id = _text(interrupt.get("toolCallId"))
         streamed = self._calls.get(tool_call_id)
         kind = _kind(interrupt, has_call=bool(streamed))

@@ -428,6 +428,25 @@ def test_m11_a_question_gets_exactly_the_answer(serve):
         ]
 
 
+def test_m11_a_graph_is_never_told_cancelled_as_an_answer(serve):
+    asked = {"id": "q", "reason": "input_required", "message": "How many?"}
+    remote = serve(sse(started(), finished(asked)))
+    host, agent = FakeHost(), adapter(remote, Profile.LANGGRAPH)
+    paused = begin(agent, host)
+    with pytest.raises(AgentRunError, match="Nobody answered"):
+        go_on(agent, host, paused, [deny(host, paused.interrupts[0])])
+    assert len(remote.bodies) == 1
+
+
+def test_m11_a_question_nobody_answered_is_cancelled_elsewhere(serve):
+    asked = {"id": "q", "reason": "input_required", "message": "How many?"}
+    remote = serve(sse(started(), finished(asked)), sse(started(), finished()))
+    host, agent = FakeHost(), adapter(remote)
+    paused = begin(agent, host)
+    go_on(agent, host, paused, [deny(host, paused.interrupts[0])])
+    assert remote.bodies[1]["resume"] == [{"interruptId": "q", "status": "cancelled"}]
+
+
 def test_m11_an_interrupt_outside_the_protocol_is_one_all_the_same(serve):
     asked = json.dumps(
         {"reason": "tool_call", "message": "Delete a.txt?", "responseSchema": APPROVED}
@@ -1022,3 +1041,15 @@ def test_m11_a_graphs_question_as_it_was_asked(serve):
     [draft] = paused.interrupts
     assert draft.message == "What is your name?"
     assert draft.kind == InterruptKind.QUESTION
+
+
+def test_m21_an_interrupt_without_an_id_cannot_be_answered(serve):
+    remote = serve(sse(started(), finished({"reason": "confirmation"})))
+    error = refusal(adapter(remote), FakeHost())
+    assert "without an id" in str(error)
+
+
+def test_m21_an_address_of_the_sixth_version(serve):
+    remote = serve()
+    error = refusal(adapter(remote, url="http://[::1]:1/agent"), FakeHost())
+    assert "could not be reached" in str(error)

@@ -63,7 +63,7 @@ def test_m21_staff_add_an_agent_and_it_stands_among_the_others(root, agent, mia)
     page = root.get(reverse("agents")).content.decode()
     assert "Answers from afar." in page
     assert "agents.example" in page
-    assert "Installed" in page
+    assert "Runs elsewhere" in page
     assert root.get(reverse("agent", args=["far-away"])).status_code == 200
 
 
