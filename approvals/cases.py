@@ -300,7 +300,6 @@ class Case:
             and self.can_approve
             and self.interrupt.editable
             and self.ruling.approvals_required == 1
-            and self.interrupt.editable
             and bool(self.interrupt.tool_schema)
             and self.interrupt.arguments.startswith("{")
         )
