@@ -181,6 +181,7 @@ class InterruptAdmin(ReadOnly):
         "shown_response_schema",
         "verdicts",
         "editable",
+        "takes_note",
         "card",
         "together",
         "risk",

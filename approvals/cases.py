@@ -358,10 +358,19 @@ class Case:
 
     @property
     def note_rule(self) -> str:
-        return {
-            NoteRule.ALWAYS: _("(required)"),
-            NoteRule.ON_DENY: _("(required to deny)"),
-        }.get(self.ruling.note_rule, _("(optional, the agent reads it)"))
+        takes_note = self.interrupt.takes_note
+        match self.ruling.note_rule:
+            case NoteRule.ALWAYS if takes_note:
+                return _("(required)")
+            case NoteRule.ALWAYS:
+                return _("(required, the agent is not told)")
+            case NoteRule.ON_DENY if takes_note:
+                return _("(required to deny)")
+            case NoteRule.ON_DENY:
+                return _("(required to deny, the agent is not told)")
+        if takes_note:
+            return _("(optional, the agent reads it)")
+        return _("(optional, the agent is not told)")
 
     @property
     def hint(self) -> str:

@@ -246,6 +246,8 @@ class Interrupt(models.Model):
     response_schema = models.TextField(blank=True)
     verdicts = models.JSONField(default=list)
     editable = models.BooleanField(default=True)
+    #: Whether the agent is told the note of a decision; otherwise it stays here.
+    takes_note = models.BooleanField(default=True)
     #: How often this run was told no to the same tool with the same arguments before.
     denied_before = models.PositiveIntegerField(default=0, editable=False)
     card = models.CharField(max_length=SHORT, blank=True)

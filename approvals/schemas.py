@@ -103,6 +103,8 @@ class InterruptDraft(Frozen):
     #: The agent's own code wants a person's word on this very call, so that no policy may
     #: let it run without one.
     demanded: bool = False
+    #: Whether the agent can be told what a reviewer notes; otherwise it stays here.
+    takes_note: bool = True
     #: What a reviewer should know of this very call, beside what its tool says.
     consequence: str = ""
     #: Calls of one pause with the same name here run together or not at all: a denial of

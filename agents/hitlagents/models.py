@@ -289,9 +289,8 @@ class RemoteAgent(models.Model):
     together = models.CharField(
         "answers to several calls",
         max_length=10,
-        choices=Together,
+        choices=[("", "As servers of its kind take them"), *Together.choices],
         blank=True,
-        help_text="Empty: as servers of its kind are known to take them.",
     )
     connect_seconds = models.PositiveIntegerField(
         default=10, validators=_between(1, 60)
@@ -318,8 +317,8 @@ class RemoteAgent(models.Model):
         "a retry may send again",
         default=False,
         help_text="Send a message or a denial again, when a person retries a run whose "
-        "answer was lost. An approval is only sent again once a person has settled that "
-        "it did not run.",
+        "answer was lost. An approval only leaves again when a person settles its call "
+        "as one to run again.",
     )
     allow_private = models.BooleanField(
         "allow private addresses",

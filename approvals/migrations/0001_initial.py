@@ -100,6 +100,7 @@ class Migration(migrations.Migration):
                 ('response_schema', models.TextField(blank=True)),
                 ('verdicts', models.JSONField(default=list)),
                 ('editable', models.BooleanField(default=True)),
+                ('takes_note', models.BooleanField(default=True)),
                 ('denied_before', models.PositiveIntegerField(default=0, editable=False)),
                 ('card', models.CharField(blank=True, max_length=200)),
                 ('together', models.CharField(blank=True, editable=False, max_length=200)),

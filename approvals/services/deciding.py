@@ -174,9 +174,10 @@ def _unfit(
                 field="verdict",
             )
     if _note_missing(ruling, ballot):
-        return InvalidDecision(
-            "Say why. The agent reads this note and can try another way.", field="note"
-        )
+        why = "Say why."
+        if interrupt.takes_note:
+            why = "Say why. The agent reads this note and can try another way."
+        return InvalidDecision(why, field="note")
     if (
         ballot.verdict == Verdict.APPROVE
         and ruling.approvals_required > 1

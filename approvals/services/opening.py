@@ -138,6 +138,7 @@ def _open(
         ),
         verdicts=[verdict.value for verdict in ask.verdicts],
         editable=draft.editable,
+        takes_note=draft.takes_note,
         denied_before=denied,
         together=draft.together,
         consequence=draft.consequence,

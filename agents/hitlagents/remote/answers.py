@@ -9,11 +9,8 @@ from typing import Any
 
 from approvals.schemas import Answer
 from approvals.states import InterruptKind, Verdict
-from hitlagents.remote.interrupts import OURS, OpenInterrupt, may_edit
+from hitlagents.remote.interrupts import OURS, OpenInterrupt, may_edit, note_key
 from hitlagents.remote.profiles import Habits
-
-#: Names under which an agent takes a reviewer's words.
-_NOTES = ("note", "reason", "comment", "feedback", "message")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +47,7 @@ def entry(
         if answer.arguments is not None:
             payload["editedArgs"] = dict(arguments or answer.arguments)
     elif habits.takes_extras:
-        note = _note_key(waiting)
+        note = note_key(waiting.schema)
         if note:
             payload[note] = answer.text
     if habits.echoes_call or "toolCall" in _properties(waiting):
@@ -105,14 +102,6 @@ def _beside(waiting: OpenInterrupt, given: Any) -> dict[str, Any]:
         return {}
     asked = _properties(waiting).keys() - OURS
     return {name: value for name, value in given.items() if name in asked}
-
-
-def _note_key(waiting: OpenInterrupt) -> str:
-    for name in _NOTES:
-        part = _properties(waiting).get(name)
-        if isinstance(part, Mapping) and part.get("type") == "string":
-            return name
-    return ""
 
 
 def _properties(waiting: OpenInterrupt) -> Mapping[str, Any]:

@@ -27,6 +27,9 @@ ANYTHING = {"title": "Answer"}
 #: Parts of a response schema that this side fills.
 OURS = frozenset({"approved", "accepted", "editedArgs", "toolCall"})
 
+#: Names under which agents take a reviewer's words.
+_NOTES = ("note", "reason", "comment", "feedback", "message")
+
 _ASKED = re.compile(r"\s*(?:Approve|Allow|Confirm) running (.+?)\s*\?\s*")
 
 
@@ -227,6 +230,7 @@ class _Reader:
             response_schema=self._asked(each),
             verdicts=verdicts,
             editable=may_edit(each.schema),
+            takes_note=self._habits.takes_extras and bool(note_key(each.schema)),
             together=together if not question else "",
             consequence=" ".join(
                 self._notices(each, interrupt, together=together, several=several)
@@ -254,7 +258,9 @@ class _Reader:
         properties = each.schema.get("properties")
         if not self._habits.takes_extras or not isinstance(properties, Mapping):
             return None
-        extras = {name: part for name, part in properties.items() if name not in OURS}
+        # The reviewer's note has a field of its own on every page.
+        ours = OURS | {note_key(each.schema)}
+        extras = {name: part for name, part in properties.items() if name not in ours}
         if not extras:
             return None
         approved = {"type": "boolean", "description": "Whether the call may run."}
@@ -317,6 +323,16 @@ def may_edit(schema: Mapping[str, Any]) -> bool:
     """Whether whoever approves may send other arguments: the schema must say so."""
     properties = schema.get("properties")
     return isinstance(properties, Mapping) and "editedArgs" in properties
+
+
+def note_key(schema: Mapping[str, Any]) -> str:
+    """The part of an answer that takes a reviewer's words; empty if there is none."""
+    properties = schema.get("properties")
+    for name in _NOTES if isinstance(properties, Mapping) else ():
+        part = properties.get(name)
+        if isinstance(part, Mapping) and part.get("type") == "string":
+            return name
+    return ""
 
 
 def _spec(each: OpenInterrupt) -> ToolSpec:

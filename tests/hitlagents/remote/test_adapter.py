@@ -261,6 +261,7 @@ def test_m3_a_denial_lets_nothing_run_and_is_noted_as_delivered(serve):
     remote = serve(pauses(), sse(started(), *says("All right."), finished()))
     host, agent = FakeHost(), adapter(remote)
     paused = begin(agent, host)
+    assert not paused.interrupts[0].takes_note
     go_on(agent, host, paused, [deny(host, paused.interrupts[0], "not today")])
     [entry] = remote.bodies[1]["resume"]
     assert entry["payload"] == {"approved": False}
@@ -277,6 +278,8 @@ def test_m3_the_note_goes_where_the_agent_asks_for_one(serve):
     remote = serve(pauses(responseSchema=schema), sse(started(), finished()))
     host, agent = FakeHost(), adapter(remote)
     paused = begin(agent, host)
+    assert paused.interrupts[0].takes_note
+    assert paused.interrupts[0].response_schema is None
     answer = deny(host, paused.interrupts[0], 'quotes " and 🙂')
     go_on(agent, host, paused, [answer])
     payload = remote.bodies[1]["resume"][0]["payload"]

@@ -10,6 +10,7 @@ from django.core.management import call_command
 from django.db import connections
 
 from approvals import services
+from approvals.cases import Case
 from approvals.exceptions import InvalidDecision
 from approvals.models import AuditEntry, Decision, Interrupt, Tool, ToolExecution
 from approvals.states import (
@@ -96,6 +97,8 @@ def test_m21_approved_here_and_told_there_exactly_once(host_remote, say, rita):
     assert interrupt.title == "Run delete_file"
     assert "1.txt" in interrupt.arguments
     assert not interrupt.editable
+    case = Case(interrupt, rita)
+    assert case.note_rule == "(optional, the agent is not told)"
     assert Tool.objects.get(agent="far-away").name == "delete_file"
 
     run = decide(run, rita)
