@@ -6,7 +6,6 @@ is found again means that a worker stopped, or heard nothing, after it had sent 
 
 from __future__ import annotations
 
-from typing import Protocol
 from uuid import UUID
 
 from django.db import transaction
@@ -16,27 +15,8 @@ from hitlagents.engine.threads import in_database
 from hitlagents.models import RemoteAgent, RemotePost
 
 
-class Journal(Protocol):
-    """What an adapter asks of it. ``place``: which request of the run it is about."""
-
-    async def begin(self, run_id: UUID, place: str, *, again: bool) -> bool:
-        """Mark a request as sent. False: it was sent before, and must not be again.
-
-        ``again``: one whose loss is on record may leave once more.
-        """
-
-    async def forget(self, run_id: UUID, place: str) -> None:
-        """The request took no effect."""
-
-    async def lost(self, run_id: UUID, place: str) -> None:
-        """What came of the request will not be known."""
-
-    async def heard(self, protocol_version: str) -> None:
-        """The agent has answered in its protocol."""
-
-
 class DatabaseJournal:
-    """The journal of one remote agent of this installation."""
+    """The journal of one remote agent of this installation (``adapter.Journal``)."""
 
     def __init__(self, slug: str) -> None:
         self._slug = slug

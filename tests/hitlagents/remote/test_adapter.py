@@ -835,6 +835,20 @@ def test_m18_an_error_after_the_result_is_no_doubt_about_the_tool(serve):
     assert list(host.ledger.values()) == ["Deleted."]
 
 
+def test_m18_a_cut_after_the_result_is_no_doubt_about_the_tool(serve):
+    remote = serve(pauses(), sse(started(), result("Deleted."), ends=False))
+    host, agent = FakeHost(), adapter(remote)
+    paused = begin(agent, host)
+    answers = approve(host, paused)
+    with pytest.raises(AgentRunError, match="broke off") as caught:
+        go_on(agent, host, paused, answers)
+    assert not caught.value.retryable
+    assert host.in_doubt == []
+    assert list(host.ledger.values()) == ["Deleted."]
+    assert isinstance(go_on(agent, host, paused, answers), Finished)
+    assert len(remote.bodies) == 2
+
+
 def test_m18_a_run_that_is_taken_away_still_hears_what_its_tool_did(serve):
     remote = serve(
         pauses(),
