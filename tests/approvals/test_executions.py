@@ -450,3 +450,55 @@ def test_an_approval_of_an_earlier_pause_is_asked_again_too(
     first.refresh_from_db()
     assert first.is_open
     assert Run.objects.get(pk=first.run_id).status == RunStatus.WAITING
+
+
+# What runs elsewhere
+
+
+def test_m21_a_lost_outcome_is_in_doubt_and_nobodys_any_more(approved, rita):
+    permit = enter(approved, claimed(approved.run_id).attempt)
+    services.doubt_execution(permit, why="The answer broke off.")
+    run = Run.objects.get(pk=approved.run_id)
+    assert run.status == RunStatus.IN_DOUBT
+    assert run.error.startswith("The answer broke off.")
+    execution = ToolExecution.objects.get()
+    assert (execution.status, execution.owner) == (ExecutionStatus.IN_DOUBT, "")
+    assert Decision.objects.get().delivery == Delivery.IN_DOUBT
+    # Its worker lives, and has let go of it.
+    services.settle_execution(
+        execution.pk, settlement=Settlement.RUN_AGAIN, actor=rita, note="I looked."
+    )
+    assert isinstance(enter(approved, claimed(run.pk).attempt), Permit)
+
+
+def test_m21_a_lost_outcome_of_a_cancelled_run_stays_in_doubt(approved, rita):
+    permit = enter(approved, claimed(approved.run_id).attempt)
+    services.cancel_run(approved.run_id, actor=rita)
+    services.doubt_execution(permit, why="The answer broke off.")
+    assert Run.objects.get(pk=approved.run_id).status == RunStatus.CANCELLED
+    assert ToolExecution.objects.get().status == ExecutionStatus.IN_DOUBT
+
+
+def test_m21_what_is_known_is_not_put_in_doubt(approved):
+    permit = enter(approved, claimed(approved.run_id).attempt)
+    services.finish_execution(permit, result="gone")
+    services.doubt_execution(permit, why="The answer broke off.")
+    assert ToolExecution.objects.get().status == ExecutionStatus.DONE
+    assert Run.objects.get(pk=approved.run_id).status == RunStatus.RUNNING
+
+
+def test_m21_a_tool_that_was_learned_keeps_what_it_said_of_itself(desk):
+    from approvals.models import Tool
+    from approvals.schemas import ToolSpec
+
+    bare = ToolSpec(name="wipe")
+    told = ToolSpec(
+        name="wipe",
+        parameters={"type": "object", "properties": {"disk": {"type": "string"}}},
+    )
+    services.learn_tools("far-away", [bare])
+    services.learn_tools("far-away", [told])
+    services.learn_tools("far-away", [bare])
+    assert "disk" in Tool.objects.get(agent="far-away").schema
+    services.learn_tools("far-away", [ToolSpec(name="look")])
+    assert Tool.objects.filter(agent="far-away").count() == 2

@@ -328,7 +328,9 @@ def may_edit(schema: Mapping[str, Any]) -> bool:
 def note_key(schema: Mapping[str, Any]) -> str:
     """The part of an answer that takes a reviewer's words; empty if there is none."""
     properties = schema.get("properties")
-    for name in _NOTES if isinstance(properties, Mapping) else ():
+    if not isinstance(properties, Mapping):
+        return ""
+    for name in _NOTES:
         part = properties.get(name)
         if isinstance(part, Mapping) and part.get("type") == "string":
             return name
