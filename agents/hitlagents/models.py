@@ -277,7 +277,11 @@ class RemoteAgent(models.Model):
     )
     name = models.CharField(max_length=200)
     description = models.TextField(blank=True)
-    url = models.CharField("address", max_length=2000)
+    url = models.CharField(
+        "address",
+        max_length=2000,
+        help_text="Shown to staff and in the audit, so secrets belong into headers.",
+    )
     #: Sealed JSON object; empty without headers. Never shown, logged or exported.
     sealed_headers = models.TextField(blank=True, editable=False)
     profile = models.CharField(
