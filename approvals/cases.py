@@ -333,6 +333,12 @@ class Case:
     def can_cancel_call(self) -> bool:
         return self._takes(Verdict.CANCEL_CALL)
 
+    @property
+    def only_cancels(self) -> bool:
+        """Whether all that can be done is to cancel the run."""
+        verdicts = (self.can_approve, self.can_deny, self.can_answer)
+        return self.can_cancel and not any(verdicts) and not self.can_cancel_call
+
     # What it says
 
     @property

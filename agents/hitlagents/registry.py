@@ -6,7 +6,6 @@ import threading
 
 from approvals import services
 from approvals.policies import Rulebook
-from approvals.states import Source
 from hitlagents import catalog
 from hitlagents.adapters.base import Adapter, AgentRunError, AgentSpec, Gating
 
@@ -22,7 +21,7 @@ def adapter_for(slug: str, allowed: frozenset[str]) -> Adapter:
     AgentRunError when the agent is not hosted here or not installed.
     """
     spec = _installed(slug)
-    if spec.source != Source.HOSTED:
+    if spec.is_remote:
         return spec.build(Gating(allowed=allowed))
     with _lock:
         if slug not in _registered:
@@ -41,7 +40,7 @@ def register(slug: str) -> None:
     An agent that runs elsewhere has no code here: its tools stay as it named them.
     """
     spec = _installed(slug)
-    if spec.source == Source.HOSTED:
+    if not spec.is_remote:
         with _lock:
             _register(spec)
 

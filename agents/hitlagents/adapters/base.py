@@ -227,6 +227,10 @@ class AgentSpec:
     #: may change, and its tools are learned as it asks.
     source: Source = Source.HOSTED
 
+    @property
+    def is_remote(self) -> bool:
+        return self.source != Source.HOSTED
+
 
 @dataclass(frozen=True, kw_only=True)
 class Gating:

@@ -184,6 +184,13 @@ def test_m13_reading_the_tools_anew_forgets_none_of_a_remote_agent(root, agent):
     assert Tool.objects.filter(agent="far-away").count() == 1
     page = root.get(reverse("inspector", args=["far-away"])).content.decode()
     assert "delete_file" in page
+    assert "The agent said nothing of its parameters." in page
+    assert "Read them again" not in page
+    assert "Runs elsewhere" in page
+    Tool.objects.all().delete()
+    page = root.get(reverse("inspector", args=["far-away"])).content.decode()
+    assert "has asked for no tool yet" in page
+    assert "Let a worker read them" not in page
 
 
 # Health

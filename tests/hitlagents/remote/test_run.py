@@ -8,6 +8,7 @@ import time
 import pytest
 from django.core.management import call_command
 from django.db import connections
+from django.urls import reverse
 
 from approvals import services
 from approvals.cases import Case
@@ -402,6 +403,24 @@ def test_m3_all_approved_go_in_one_request(pair, rita):
         "One.",
         "Two.",
     ]
+
+
+def test_m3_a_page_that_can_only_cancel_offers_that(host_remote, say, rita, client):
+    host_remote(pauses(2), profile=Profile.LANGGRAPH)
+    run = advance(say())
+    first, second = run.interrupts.order_by("created")
+    client.force_login(rita)
+    page = client.get(reverse("interrupt", args=[first.pk])).content.decode()
+    assert "can only be cancelled" in page
+    cancel = reverse("cancel-run", args=[run.pk])
+    assert page.count("Cancel run…") == 2  # in the bar, and in the menu
+    assert 'name="note" rows="1"' not in page
+    assert 'value="approve"' not in page
+    with pytest.raises(InvalidDecision, match="does not take"):
+        services.decide(second.pk, ballot(second), reviewer=rita)
+    client.post(cancel, {"note": "One at a time."})
+    run.refresh_from_db()
+    assert run.status == RunStatus.CANCELLED
 
 
 # The row
