@@ -351,6 +351,7 @@ class _Advance:
             "context": [],
             "state": {},
             "forwardedProps": {},
+            "protocolVersion": PROTOCOL_VERSION,
         }
         if resume:
             body["resume"] = list(resume)

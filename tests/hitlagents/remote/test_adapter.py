@@ -128,6 +128,7 @@ def test_m21_a_message_goes_out_and_what_is_said_comes_back(serve):
     assert request["headers"]["accept"] == "text/event-stream"
     body = request["body"]
     assert body["tools"] == []
+    assert body["protocolVersion"] == "1.0"
     assert "resume" not in body
     assert [(m["role"], m["content"]) for m in body["messages"]] == [
         ("user", "list them")
