@@ -544,6 +544,8 @@ class Case:
             )
         if decision.delivery == Delivery.FAILED:
             return _("The run did not take it.")
+        if decision.delivery == Delivery.APPLIED and services.held_back(decision):
+            return _("It did not run: another call of its pause was not approved.")
         if decision.delivery == Delivery.APPLIED:
             return _("Delivered.")
         if self.run.ended:

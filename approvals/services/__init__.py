@@ -5,7 +5,7 @@ Verbs are plain functions with keyword-only actors, each one transaction on one 
 
 from __future__ import annotations
 
-from approvals.services.answers import denials_before
+from approvals.services.answers import denials_before, held_back
 from approvals.services.asking_again import ask_again
 from approvals.services.deciding import Ballot, decide, undo
 from approvals.services.executions import (
@@ -61,6 +61,7 @@ __all__ = [
     "fail_run",
     "finish_execution",
     "finish_run",
+    "held_back",
     "hidden_words",
     "learn_tools",
     "lock_leased",

@@ -282,10 +282,8 @@ class _Advance:
             if answer.verdict == Verdict.APPROVE:
                 continue
             told = await self.host.guard(answer.call, _never)
-            if answer.verdict != Verdict.ANSWER and not given.carries_note:
-                told = (
-                    "Not executed: the agent was told no, without the reviewer's note."
-                )
+            if answer.verdict == Verdict.DENY and not given.carries_note:
+                told = f"{told} The agent itself was only told no."
             if each.call_id not in results:
                 await self.host.emit(ToolCallResult(call_id=each.call_id, content=told))
 

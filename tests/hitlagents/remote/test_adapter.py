@@ -263,12 +263,13 @@ def test_m3_a_denial_lets_nothing_run_and_is_noted_as_delivered(serve):
     host, agent = FakeHost(), adapter(remote)
     paused = begin(agent, host)
     assert not paused.interrupts[0].takes_note
-    go_on(agent, host, paused, [deny(host, paused.interrupts[0], "not today")])
+    answer = deny(host, paused.interrupts[0], "not today")
+    go_on(agent, host, paused, [answer])
     [entry] = remote.bodies[1]["resume"]
     assert entry["payload"] == {"approved": False}
     assert host.entered == []
     [told] = host.results.values()
-    assert "without the reviewer's note" in told
+    assert told == f"{answer.text} The agent itself was only told no."
 
 
 def test_m3_the_note_goes_where_the_agent_asks_for_one(serve):

@@ -367,6 +367,8 @@ def test_m3_a_denial_holds_an_earlier_approval_back(pair, rita):
     first.refresh_from_db()
     assert first.status == InterruptStatus.APPROVED
     assert first.decision.delivery == Delivery.APPLIED
+    assert Case(first, rita).delivery.startswith("It did not run: another call")
+    assert any("approved, but another one was not" in told for told in results(run))
     entry = AuditEntry.objects.filter(
         action="execution.replaced", interrupt=first.pk
     ).get()
