@@ -230,7 +230,7 @@ class _Advance:
         """Send the approvals. Raises StopRun when what came of one is not known."""
         reader = self._reader(list(self.kept.messages))
         handing.send(self._answer(reader, resume))
-        async for happening in handing.told():
+        while (happening := await handing.next()) is not None:
             await self.host.emit(happening)
         await handing.settled()
         problem = handing.problem

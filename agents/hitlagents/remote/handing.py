@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
 
@@ -34,6 +34,12 @@ _requests: set[asyncio.Task[None]] = set()
 
 class NotExecuted(Exception):
     """An approved call was not sent."""
+
+
+def _noted(guard: asyncio.Task[str]) -> None:
+    """Nobody waits for this guard any more; the ledger has what it found."""
+    if not guard.cancelled():
+        guard.exception()
 
 
 class _Body:
@@ -63,6 +69,7 @@ class _Body:
             return
         if isinstance(outcome, Exception):
             self._end.set_exception(outcome)
+            self._end.exception()  # Noted: a call that is never let in asks nobody.
         else:
             self._end.set_result(outcome)
 
@@ -89,13 +96,14 @@ class Handing:
         earlier: dict[Key, str] = {}
         for answer in answers:
             call = answer.call
-            body = _Body(self._host, call)
+            key = call.turn, call.call_id
+            body = self._bodies[key] = _Body(self._host, call)
             if await body.let_in():
-                self._bodies[call.turn, call.call_id] = body
                 self._by_call[call.call_id] = body
                 continue
+            del self._bodies[key]
             try:
-                earlier[call.turn, call.call_id] = body.guard.result()
+                earlier[key] = body.guard.result()
             except BaseException:
                 await self._withdraw()
                 raise
@@ -113,10 +121,9 @@ class Handing:
         _requests.add(request)
         request.add_done_callback(_requests.discard)
 
-    async def told(self) -> AsyncIterator[Happening]:
-        """What happens, to the end of the request."""
-        while (happening := await self._told.get()) is not None:
-            yield happening
+    async def next(self) -> Happening | None:
+        """What happens next; None at the end of the request."""
+        return await self._told.get()
 
     async def settled(self) -> None:
         """Until the ledger has what became of every call. Raises StopRun."""
@@ -131,11 +138,15 @@ class Handing:
             body.end(outcome)
 
     def leave(self) -> None:
-        """Somebody else drives the run now. A request that has left goes on."""
+        """Somebody else drives the run now. A request that has left goes on.
+
+        No guard is cancelled: one that is about to let a call in would leave it in the
+        ledger as entered.
+        """
         if not self._sent:
             self.end(Paused())
         for body in self._bodies.values():
-            body.guard.cancel()
+            body.guard.add_done_callback(_noted)
 
     async def _withdraw(self) -> None:
         """Nothing has left: the guard forgets that it let the calls in."""

@@ -321,6 +321,40 @@ def test_m21_the_second_request_of_a_run_waits_too(host_remote, say, rita):
     assert len(remote.bodies) == 3
 
 
+def test_m18_a_worker_that_stops_while_it_claims_leaves_no_doubt(
+    host_remote, say, rita, monkeypatch
+):
+    remote = host_remote(pauses(2), DONE)
+    run = advance(say())
+    for interrupt in run.interrupts.open():
+        services.decide(interrupt.pk, ballot(interrupt), reviewer=rita)
+    begin, slow = services.begin_execution, []
+
+    def slowly(*args, **kwargs):
+        slow.append(args)
+        time.sleep(0.3 if len(slow) == 2 else 0)
+        return begin(*args, **kwargs)
+
+    monkeypatch.setattr(services, "begin_execution", slowly)
+
+    async def scenario():
+        work = asyncio.create_task(runner.advance(run.pk, owner="worker"))
+        while len(slow) < 2:  # noqa: ASYNC110 - set by a thread
+            await asyncio.sleep(0.01)
+        work.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await work
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        await asyncio.wait(others, timeout=10)
+
+    asyncio.run(scenario())
+    assert not ToolExecution.objects.exists()
+    assert len(remote.bodies) == 1
+    run = advance(run)
+    assert run.status == RunStatus.FINISHED
+    assert len(remote.bodies) == 2
+
+
 # All or none
 
 
