@@ -87,6 +87,8 @@ class InterruptDraft(Frozen):
     #: AG-UI's word: tool_call, input_required, confirmation or ``<framework>:<name>``.
     reason: str = "tool_call"
     message: str = ""
+    #: The effect in one line, where the tool's own title cannot say it.
+    title: str = ""
     #: What the agent wrote just before it proposed the call.
     said: str = ""
     #: What the agent wants to hear, where it asks by itself. That of a registered tool

@@ -38,8 +38,8 @@ def asked(
     whatever the framework takes it for."""
     from_tool = tool is not None and tool.kind == InterruptKind.QUESTION
     question = from_tool or draft.kind == InterruptKind.QUESTION
-    title = title_of(tool, draft.call.tool, arguments)
-    if question and not (tool and tool.title):
+    title = _first_line(draft.title) or title_of(tool, draft.call.tool, arguments)
+    if question and not draft.title and not (tool and tool.title):
         title = _first_line(draft.message) or f"Answer {draft.call.tool}"[:MAX_TITLE]
     message = draft.message or (
         title if question else f"Approve running {draft.call.tool}?"

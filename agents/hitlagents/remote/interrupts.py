@@ -142,6 +142,8 @@ class _Reader:
         self._taken: set[str] = set()
         #: Calls whose arguments nobody told.
         self._unsaid: set[str] = set()
+        #: Calls whose tool nobody named: all there is to show is the agent's message.
+        self._nameless: set[str] = set()
 
     def pause(self, interrupts: Sequence[Mapping[str, Any]]) -> Pause:
         found = [self._read(interrupt) for interrupt in interrupts]
@@ -169,15 +171,16 @@ class _Reader:
             raise ValueError("The agent asked without an id, so it cannot be answered.")
         tool_call_id = _text(interrupt.get("toolCallId"))
         streamed = self._calls.get(tool_call_id)
+        call_id = self._call_id(streamed, tool_call_id or remote_id)
         kind = _kind(interrupt, has_call=bool(streamed))
         named, arguments = _described(interrupt)
         if arguments is None and streamed is not None:
             arguments = streamed.arguments
         tool = named or (streamed.tool if streamed else "") or _tool_in(interrupt)
         if not tool:
+            self._nameless.add(call_id)
             reason = _text(interrupt.get("reason"))
             tool = UNNAMED if reason in {"", "tool_call", "tool_approval"} else reason
-        call_id = self._call_id(streamed, tool_call_id or remote_id)
         if arguments is None:
             self._unsaid.add(call_id)
         return OpenInterrupt(
@@ -227,6 +230,7 @@ class _Reader:
             kind=each.kind,
             reason=(_text(interrupt.get("reason")) or "tool_call")[:MAX_NAME],
             message=_text(interrupt.get("message"))[:MAX_WORDING],
+            title=self._title(each, interrupt),
             response_schema=self._asked(each),
             verdicts=verdicts,
             editable=may_edit(each.schema),
@@ -236,6 +240,11 @@ class _Reader:
                 self._notices(each, interrupt, together=together, several=several)
             ),
         )
+
+    def _title(self, each: OpenInterrupt, interrupt: Mapping[str, Any]) -> str:
+        if each.call_id not in self._nameless or each.kind == InterruptKind.QUESTION:
+            return ""
+        return _text(interrupt.get("message"))[:MAX_WORDING]
 
     def _verdicts(self, *, question: bool, several: bool) -> tuple[Verdict, ...]:
         if several and self._together == Together.SINGLE:
@@ -280,6 +289,11 @@ class _Reader:
     ) -> list[str]:
         """What a reviewer should know before they decide."""
         notices = []
+        message = _text(interrupt.get("message"))[:MAX_WORDING]
+        plain = _ASKED.fullmatch(message) or each.kind == InterruptKind.QUESTION
+        in_title = each.call_id in self._nameless and "\n" not in message
+        if message and not plain and not in_title:
+            notices.append(f"The agent asks: “{message}”")
         if several and self._together == Together.SINGLE:
             notices.append(
                 "This agent cannot be answered while several of its calls wait, so its "

@@ -467,7 +467,8 @@ def test_m11_an_interrupt_outside_the_protocol_is_one_all_the_same(serve):
     host, agent = FakeHost(), adapter(remote, Profile.LANGGRAPH)
     paused = begin(agent, host)
     [draft] = paused.interrupts
-    assert draft.message == "Delete a.txt?"
+    assert draft.message == draft.title == "Delete a.txt?"
+    assert "The agent asks" not in draft.consequence
     assert draft.call.tool == "unnamed tool"
     go_on(agent, host, paused, approve(host, paused))
     [entry] = remote.bodies[1]["resume"]
@@ -1033,6 +1034,7 @@ def test_m1_agent_framework_as_it_answered(serve):
     assert json.loads(draft.call.arguments) == {"filename": "a.txt"}
     assert draft.editable
     assert draft.message == "Approve running delete_file?"
+    assert draft.title == draft.consequence == ""
     # Not the call that the server makes up for its own pages.
     assert [call.tool for call in host.proposed] == ["delete_file"]
     go_on(agent, host, paused, approve(host, paused))

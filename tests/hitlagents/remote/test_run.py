@@ -355,6 +355,22 @@ def test_m18_a_worker_that_stops_while_it_claims_leaves_no_doubt(
     assert len(remote.bodies) == 2
 
 
+def test_m6_what_nobody_named_is_shown_in_the_agents_words(host_remote, say, rita):
+    asked = {
+        "id": "i1",
+        "reason": "confirmation",
+        "message": "Wipe the disk?\nAll of it.",
+    }
+    remote = host_remote(sse(started(), finished(asked)), sse(started(), finished()))
+    run = advance(say())
+    [interrupt] = run.interrupts.open()
+    assert interrupt.title == "Wipe the disk?"
+    assert "All of it." in interrupt.consequence
+    assert interrupt.tool == "confirmation"
+    assert decide(run, rita).status == RunStatus.FINISHED
+    assert remote.bodies[1]["resume"][0]["payload"] == {"approved": True}
+
+
 # All or none
 
 
