@@ -54,7 +54,7 @@ def entry(
         payload["toolCall"] = {
             "callId": waiting.tool_call_id,
             "name": waiting.tool,
-            "arguments": json.loads(waiting.arguments),
+            "arguments": _as_sent(waiting.arguments),
         }
     return Entry(shape=_resolved(waiting, payload), carries_note=bool(note))
 
@@ -79,6 +79,14 @@ def dropped(waiting: OpenInterrupt, habits: Habits) -> dict[str, Any] | None:
     if waiting.kind == InterruptKind.QUESTION:
         return None
     return _resolved(waiting, {_yes_key(waiting): False})
+
+
+def _as_sent(arguments: str) -> Any:
+    """Arguments for an echo; as text where they are no JSON, which nobody approves."""
+    try:
+        return json.loads(arguments)
+    except ValueError:
+        return arguments
 
 
 def _resolved(waiting: OpenInterrupt, payload: Any) -> dict[str, Any]:

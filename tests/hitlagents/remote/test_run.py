@@ -371,6 +371,24 @@ def test_m6_what_nobody_named_is_shown_in_the_agents_words(host_remote, say, rit
     assert remote.bodies[1]["resume"][0]["payload"] == {"approved": True}
 
 
+def test_k26_arguments_that_are_cut_short_are_denied_and_the_agent_is_told(
+    host_remote, say
+):
+    cut = calls(filename="x")
+    cut[1]["delta"] = '{"filename": "re'
+    remote = host_remote(
+        sse(started(), *cut, finished(asks())),
+        sse(started(), *says("I see."), finished()),
+        profile=Profile.DOTNET,
+    )
+    run = advance(advance(say()))
+    assert run.status == RunStatus.FINISHED
+    assert Decision.objects.get().channel == "intake"
+    payload = remote.bodies[1]["resume"][0]["payload"]
+    assert payload["approved"] is False
+    assert payload["toolCall"]["arguments"] == '{"filename": "re'
+
+
 # All or none
 
 
