@@ -21,6 +21,7 @@ from approvals import audit, canonical, permissions, services
 from approvals.display import visible
 from approvals.exceptions import InvalidArguments
 from approvals.models import (
+    ApiToken,
     AuditEntry,
     Decision,
     Interrupt,
@@ -332,6 +333,29 @@ class ToolAdmin(ReadOnly):
     @admin.display(description="schema")
     def shown_schema(self, tool: Tool) -> str:
         return shown_json(tool.schema)
+
+
+@admin.register(ApiToken)
+class ApiTokenAdmin(ReadOnly):
+    """Everybody's tokens. Their secrets are stored nowhere."""
+
+    list_display = (
+        "name",
+        "user",
+        "created",
+        "expires_at",
+        "last_used_at",
+        "revoked_at",
+    )
+    list_select_related = ("user",)
+    search_fields = ("name", "user__username__exact")
+    fields = (
+        "user",
+        "name",
+        "scopes",
+        ("created", "expires_at"),
+        ("last_used_at", "revoked_at"),
+    )
 
 
 @admin.register(Policy)

@@ -55,6 +55,8 @@ ACTIONS = {
     "policy.deleted": "Policy deleted",
     "agent.changed": "Remote agent changed",
     "agent.deleted": "Remote agent deleted",
+    "token.created": "API token created",
+    "token.revoked": "API token revoked",
     "audit.erased": "Payload of an entry erased",
 }
 

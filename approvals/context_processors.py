@@ -60,6 +60,7 @@ def shell(request: HttpRequest) -> dict[str, Any]:
         "nav": nav,
         "person_role": ", ".join(sorted(group.name for group in user.groups.all())),
         "login_path": url_or_empty("login"),
+        "tokens_url": url_or_empty("tokens"),
         "logout_url": url_or_empty("logout"),
         "admin_url": url_or_empty("admin:index"),
     }

@@ -29,6 +29,13 @@ class NotFound(ApprovalsError):
     code = "not_found"
 
 
+class BadToken(ApprovalsError):
+    """This token is not valid: unknown, expired or revoked, or its owner is locked."""
+
+    http_status = 401
+    code = "bad_token"
+
+
 class NotAllowed(ApprovalsError):
     """You may not do this."""
 

@@ -15,7 +15,7 @@ from django.utils.translation import gettext_lazy
 
 from approvals import canonical, display
 from approvals.exceptions import InvalidArguments
-from approvals.states import Settlement, Verdict
+from approvals.states import Settlement, TokenScope, Verdict
 
 #: Keys of a response schema that the desk itself fills.
 OURS = frozenset({"approved", "accepted", "editedArgs"})
@@ -220,6 +220,33 @@ def _field(name: str, schema: Any, *, required: bool) -> forms.Field:
         strip=False,
         widget=widget,
         **options,
+    )
+
+
+class TokenForm(forms.Form):
+    """A new API token."""
+
+    name = forms.CharField(
+        max_length=100, widget=forms.TextInput({"class": "form-control"})
+    )
+    scopes = forms.TypedMultipleChoiceField(
+        choices=TokenScope.choices,
+        coerce=TokenScope,
+        initial=TokenScope.values,
+        widget=forms.CheckboxSelectMultiple,
+    )
+    days = forms.TypedChoiceField(
+        choices=[
+            ("30", gettext_lazy("30 days")),
+            ("90", gettext_lazy("90 days")),
+            ("365", gettext_lazy("One year")),
+            ("", gettext_lazy("Until it is revoked")),
+        ],
+        coerce=int,
+        empty_value=None,
+        required=False,
+        initial="90",
+        widget=forms.Select({"class": "form-select"}),
     )
 
 

@@ -461,6 +461,28 @@ class ToolExecution(models.Model):
         return f"{self.tool} ({self.status})"
 
 
+class ApiToken(models.Model):
+    """A key with which a program speaks for a person. Only its digest is kept."""
+
+    user = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="api_tokens"
+    )
+    name = models.CharField(max_length=100, help_text="What it is for.")
+    #: Plain SHA-256 of the secret, which is long and random: nothing to guess.
+    digest = _digest_field(unique=True)
+    scopes = models.JSONField(default=list)
+    created = models.DateTimeField(default=timezone.now)
+    expires_at = models.DateTimeField(null=True)
+    last_used_at = models.DateTimeField(null=True, help_text="To the minute.")
+    revoked_at = models.DateTimeField(null=True)
+
+    class Meta:
+        ordering = ["-created", "-pk"]
+
+    def __str__(self) -> str:
+        return self.name
+
+
 class AuditQuerySet(models.QuerySet["AuditEntry"]):
     def update(self, **kwargs: Any) -> Never:
         raise TypeError("Audit entries are append-only.")

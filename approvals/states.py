@@ -114,3 +114,10 @@ class Source(TextChoices):
     HOSTED = "hosted", "Hosted here"
     REMOTE = "remote", "Remote agent"
     API = "api", "Raised over the API"
+
+
+class TokenScope(TextChoices):
+    """What a token lets a program do in its owner's name."""
+
+    AGENTS = "agents", "Talk to agents"
+    DECIDE = "decide", "Decide requests"

@@ -3,7 +3,7 @@ from __future__ import annotations
 from django.urls import URLPattern, URLResolver, path
 
 from approvals import exports
-from approvals.views import audit, deciding, inbox, runs
+from approvals.views import audit, deciding, inbox, runs, tokens
 
 urlpatterns: list[URLPattern | URLResolver] = [
     path("", inbox.home, name="home"),
@@ -19,6 +19,8 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("runs/<uuid:pk>/cancel/", runs.cancel, name="cancel-run"),
     path("runs/<uuid:pk>/retry/", runs.retry, name="retry-run"),
     path("executions/<int:pk>/settle/", runs.settle, name="settle"),
+    path("tokens/", tokens.tokens, name="tokens"),
+    path("tokens/<int:pk>/revoke/", tokens.revoke, name="revoke-token"),
     path("audit/", audit.entries, name="audit"),
     path("audit/chain/", audit.chain, name="audit-chain"),
     path("audit/export.jsonl", exports.export, name="audit-export"),

@@ -238,6 +238,23 @@ class Migration(migrations.Migration):
                 'constraints': [models.CheckConstraint(condition=models.Q(('approvals_required__gte', 1)), name='policy_needs_one_approval'), models.CheckConstraint(condition=models.Q(('gate__in', ['hold', 'allow', 'refuse'])), name='policy_gate_is_known')],
             },
         ),
+        migrations.CreateModel(
+            name='ApiToken',
+            fields=[
+                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('name', models.CharField(help_text='What it is for.', max_length=100)),
+                ('digest', models.CharField(editable=False, max_length=64, unique=True)),
+                ('scopes', models.JSONField(default=list)),
+                ('created', models.DateTimeField(default=django.utils.timezone.now)),
+                ('expires_at', models.DateTimeField(null=True)),
+                ('last_used_at', models.DateTimeField(help_text='To the minute.', null=True)),
+                ('revoked_at', models.DateTimeField(null=True)),
+                ('user', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='api_tokens', to=settings.AUTH_USER_MODEL)),
+            ],
+            options={
+                'ordering': ['-created', '-pk'],
+            },
+        ),
         migrations.AddIndex(
             model_name='run',
             index=models.Index(fields=['-created', '-id'], name='run_newest'),

@@ -36,6 +36,12 @@ from approvals.services.runs import (
 )
 from approvals.services.settling import settle_execution
 from approvals.services.setup import make_group, prepare
+from approvals.services.tokens import (
+    authenticate_token,
+    create_token,
+    revoke_token,
+    token_is_good,
+)
 from approvals.services.tools import learn_tools, register_tools
 from approvals.services.work import Work, lock_leased, unit_of_work
 from approvals.services.workers import worker_is_gone, worker_name
@@ -49,10 +55,12 @@ __all__ = [
     "Work",
     "ask_again",
     "at_deadline",
+    "authenticate_token",
     "begin_execution",
     "cancel_run",
     "changing_policies",
     "claim_run",
+    "create_token",
     "decide",
     "denials_before",
     "doubt_execution",
@@ -74,10 +82,12 @@ __all__ = [
     "release_run",
     "renew_lease",
     "retry_run",
+    "revoke_token",
     "ruling_for",
     "runs_to_wake",
     "settle_execution",
     "shown_digest",
+    "token_is_good",
     "undo",
     "unit_of_work",
     "withdraw_execution",

@@ -27,6 +27,7 @@ from hitlagents.models import Checkpoint, Thread
 from tests.plugins.cast import OPS, ballot, call
 
 RECORDS = [
+    "approvals.apitoken",
     "approvals.auditentry",
     "approvals.decision",
     "approvals.interrupt",
@@ -60,6 +61,7 @@ def records(make_interrupts, rita, fin, mia):
         services.begin_execution(
             first.run_id, attempt=claim.attempt, call=each, owner="worker"
         )
+    services.create_token(mia, name="Report", actor=mia)
     Thread.objects.create(agent="clerk", owner=mia, title="Reports")
     Checkpoint.objects.create(
         run=first.run,

@@ -1,0 +1,88 @@
+"""One's own API tokens: what there is, a new one, and revoking one."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from django.contrib import messages
+from django.contrib.auth.decorators import login_required
+from django.http import Http404, HttpResponse
+from django.shortcuts import redirect, render
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_http_methods, require_POST
+
+from approvals import clock, services
+from approvals.exceptions import ApprovalsError, NotFound
+from approvals.forms import TokenForm
+from approvals.http import DeskRequest
+from approvals.models import ApiToken
+from approvals.states import TokenScope
+
+#: So many are listed, with those that ended long ago last.
+LISTED = 200
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@login_required
+def tokens(request: DeskRequest) -> HttpResponse:
+    """The list, and a form for a new one. POST makes it, and shows the secret this once."""
+    if request.method != "POST":
+        return _page(request, TokenForm())
+    form = TokenForm(request.POST)
+    if not form.is_valid():
+        return _page(request, form, status=422)
+    days: int | None = form.cleaned_data["days"]
+    try:
+        token, secret = services.create_token(
+            request.user,
+            name=form.cleaned_data["name"],
+            actor=request.user,
+            scopes=form.cleaned_data["scopes"],
+            expires_at=clock.now() + timedelta(days=days) if days else None,
+        )
+    except ApprovalsError as error:
+        form.add_error("name", error.message)
+        return _page(request, form, status=error.http_status)
+    return _page(request, TokenForm(), made=token, secret=secret)
+
+
+@require_POST
+@login_required
+def revoke(request: DeskRequest, pk: int) -> HttpResponse:
+    try:
+        token = services.revoke_token(pk, actor=request.user)
+    except NotFound as error:
+        raise Http404 from error
+    messages.success(request, _("Revoked “%s”.") % token.name)
+    return redirect("tokens")
+
+
+def _page(
+    request: DeskRequest, form: TokenForm, *, status: int = 200, **more: Any
+) -> HttpResponse:
+    now = clock.now()
+    context = {
+        "title": _("API tokens"),
+        "form": form,
+        "rows": [
+            {
+                "token": token,
+                "state": _state(token, now),
+                "can": [TokenScope(each).label for each in token.scopes],
+            }
+            for token in ApiToken.objects.filter(user=request.user)[:LISTED]
+        ],
+        **more,
+    }
+    response = render(request, "approvals/tokens.html", context, status=status)
+    response["Cache-Control"] = "no-store"
+    return response
+
+
+def _state(token: ApiToken, now: datetime) -> str:
+    if token.revoked_at is not None:
+        return "revoked"
+    if token.expires_at is not None and token.expires_at <= now:
+        return "expired"
+    return "valid"
