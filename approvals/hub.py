@@ -15,7 +15,7 @@ import threading
 from collections import deque
 from collections.abc import Collection, Iterable
 from contextlib import suppress
-from typing import Any
+from typing import Any, Protocol
 
 from channels import DEFAULT_CHANNEL_LAYER
 from channels.layers import InMemoryChannelLayer, channel_layers
@@ -34,6 +34,15 @@ MOST_WAITING = 10_000
 MOST_FAILURES = 3
 
 
+class Hearer(Protocol):
+    """What hears a scope: a socket, or something inside this process."""
+
+    @property
+    def scopes(self) -> Collection[str]: ...
+
+    def offer(self, message: Message) -> None: ...
+
+
 class Hub:
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -44,7 +53,9 @@ class Hub:
         self._hello_due = False
         self._woken = False
         self._sockets: set[Socket] = set()
-        self._listeners: dict[str, set[Socket]] = {}
+        #: Hear as sockets do, but answer for themselves who may.
+        self._ears: set[Hearer] = set()
+        self._listeners: dict[str, set[Hearer]] = {}
         self._asking: list[tuple[Claim, asyncio.Future[Verdict]]] = []
         self._asker: asyncio.Task[None] | None = None
         self._watcher: asyncio.Task[None] | None = None
@@ -111,7 +122,7 @@ class Hub:
             self._loop = loop
             self._woken = False
             self._inbox.clear()
-        self._sockets, self._listeners = set(), {}
+        self._sockets, self._ears, self._listeners = set(), set(), {}
         self._asking, self._asker = [], None
         self._failures = 0
         self._watcher = loop.create_task(self._watch())
@@ -143,6 +154,15 @@ class Hub:
         socket.forget()
         self._drop(socket)
 
+    def hear(self, ear: Hearer) -> None:
+        """Let something inside this process hear its scopes, from now on."""
+        self._ears.add(ear)
+        self._listen(ear, ear.scopes)
+
+    def unhear(self, ear: Hearer) -> None:
+        self._ears.discard(ear)
+        self._ignore(ear, ear.scopes)
+
     def end(self, socket: Socket, code: int) -> None:
         """Close a socket that may not stay."""
         socket.end(code)
@@ -152,14 +172,14 @@ class Hub:
         self._sockets.discard(socket)
         self._ignore(socket, socket.scopes)
 
-    def _listen(self, socket: Socket, scopes: Iterable[str]) -> None:
+    def _listen(self, hearer: Hearer, scopes: Iterable[str]) -> None:
         for scope in scopes:
-            self._listeners.setdefault(scope, set()).add(socket)
+            self._listeners.setdefault(scope, set()).add(hearer)
 
-    def _ignore(self, socket: Socket, scopes: Iterable[str]) -> None:
+    def _ignore(self, hearer: Hearer, scopes: Iterable[str]) -> None:
         for scope in scopes:
             others = self._listeners.get(scope, set())
-            others.discard(socket)
+            others.discard(hearer)
             if not others:
                 self._listeners.pop(scope, None)
 
@@ -170,13 +190,13 @@ class Hub:
             messages = list(self._inbox)
             self._inbox.clear()
         for scopes, message in messages:
-            for socket in self._hearing(scopes):
-                socket.offer(message)
+            for hearer in self._hearing(scopes):
+                hearer.offer(message)
         if hello:
-            for socket in self._sockets:
-                socket.offer(HELLO)
+            for hearer in (*self._sockets, *self._ears):
+                hearer.offer(HELLO)
 
-    def _hearing(self, scopes: Scopes) -> Collection[Socket]:
+    def _hearing(self, scopes: Scopes) -> Collection[Hearer]:
         found = [self._listeners[scope] for scope in scopes if scope in self._listeners]
         return found[0] if len(found) == 1 else set().union(*found)
 

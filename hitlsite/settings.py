@@ -172,6 +172,21 @@ if REDIS_URL:
 # after this many seconds at the latest.
 SAYSO_LIVE_CHECK_SECONDS = env_int("SAYSO_LIVE_CHECK_SECONDS", 4, minimum=1, maximum=60)
 
+# --- AG-UI -----------------------------------------------------------------------------
+
+# Most event streams one person may keep open in a process, and most bytes of a request:
+# pages send the whole conversation every time.
+SAYSO_AGUI_STREAMS = env_int("SAYSO_AGUI_STREAMS", 20, minimum=1)
+SAYSO_AGUI_MAX_BODY = env_int("SAYSO_AGUI_MAX_BODY", 8_000_000, minimum=1000)
+# Pages elsewhere that may call it, with tokens: cookies never cross.
+SAYSO_CORS_ORIGINS = [origin.rstrip("/") for origin in env_list("SAYSO_CORS_ORIGINS")]
+for _origin in SAYSO_CORS_ORIGINS:
+    if not re.fullmatch(r"https?://[^/\s]+", _origin):
+        raise ImproperlyConfigured(
+            f"SAYSO_CORS_ORIGINS names {_origin!r}, but an origin looks like "
+            "https://pages.example.org."
+        )
+
 # --- People ----------------------------------------------------------------------------
 
 AUTH_PASSWORD_VALIDATORS = [

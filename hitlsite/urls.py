@@ -12,5 +12,7 @@ urlpatterns = [
     path("accounts/logout/", LogoutView.as_view(), name="logout"),
     path("agents/", include("hitlagents.urls")),
     path("runs/", include("hitlagents.run_urls")),
+    path("agui/", include("hitlagents.agui.urls")),
+    path("copilotkit/", include("hitlagents.agui.copilotkit")),
     path("", include("approvals.urls")),
 ]

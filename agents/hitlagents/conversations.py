@@ -6,8 +6,9 @@ waits for a decision, is kept and starts the next run when that one has ended.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import TYPE_CHECKING
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from approvals import services
 from approvals.exceptions import ApprovalsError, InvalidArguments, NotFound
@@ -38,21 +39,35 @@ def threads_of(user: User, agent: str | None = None) -> QuerySet[Thread]:
     return threads if agent is None else threads.filter(agent=agent)
 
 
-def open_thread(agent: str, *, owner: User) -> Thread:
-    """Begin a conversation. Raises NotFound for an agent that is not hosted here."""
+def open_thread(agent: str, *, owner: User, client_key: str = "") -> Thread:
+    """Begin a conversation, or find the one that this key of a page stands for.
+
+    Raises NotFound for an agent that is not hosted here.
+    """
     if catalog.get(agent) is None:
         raise NotFound(f"There is no agent named {agent}.")
-    return Thread.objects.create(agent=agent, owner=owner)
+    if not client_key:
+        return Thread.objects.create(agent=agent, owner=owner)
+    return Thread.objects.get_or_create(
+        agent=agent, owner=owner, client_key=client_key
+    )[0]
 
 
-def send(thread_id: UUID, text: str, *, author: User) -> Run | QueuedMessage:
+def send(
+    thread_id: UUID, text: str, *, author: User, message_id: str = ""
+) -> Run | QueuedMessage:
     """Send a message: it starts a run, or waits for the one that is under way.
 
-    Raises NotFound, InvalidArguments (empty, too long, or holding a NUL), TooManyQueued.
+    With a ``message_id`` that the thread has already, it is the same message sent again:
+    what became of it is returned. Raises NotFound, InvalidArguments (empty, too long, or
+    holding a NUL), TooManyQueued.
     """
     text = _checked(text)
     with services.unit_of_work() as work:
         thread = _lock(threads_of(author), thread_id)
+        if message_id and (earlier := _sent(thread, message_id)):
+            return earlier
+        message_id = message_id or f"user-{uuid4()}"
         if not thread.title:
             thread.title = " ".join(text.split())[:200]
         thread.save()
@@ -60,8 +75,10 @@ def send(thread_id: UUID, text: str, *, author: User) -> Run | QueuedMessage:
         if waiting >= MAX_QUEUED:
             raise TooManyQueued
         if not waiting and not _is_busy(thread):
-            return _start(thread, text)
-        message = QueuedMessage.objects.create(thread=thread, text=text)
+            return _start(thread, text, message_id)
+        message = QueuedMessage.objects.create(
+            thread=thread, text=text, message_id=message_id
+        )
         run = start_next(thread)
         if run is None:
             work.tell("thread", thread.pk, {f"user.{thread.owner_id}"})
@@ -91,14 +108,32 @@ def start_next(thread: Thread) -> Run | None:
     if message is None or _is_busy(thread):
         return None
     message.delete()
-    return _start(thread, message.text)
+    return _start(thread, message.text, message.message_id)
+
+
+def known_messages(thread: Thread, ids: Collection[str]) -> set[str]:
+    """Which of these messages the thread has."""
+    return {
+        known
+        for rows in (thread.inputs, thread.queued)
+        for known in rows.filter(message_id__in=ids).values_list(
+            "message_id", flat=True
+        )
+    }
+
+
+def _sent(thread: Thread, message_id: str) -> Run | QueuedMessage | None:
+    given = thread.inputs.filter(message_id=message_id).select_related("run").first()
+    if given is not None:
+        return given.run
+    return thread.queued.filter(message_id=message_id).first()
 
 
 def _is_busy(thread: Thread) -> bool:
     return Run.objects.active().filter(thread=thread.pk).exists()
 
 
-def _start(thread: Thread, text: str) -> Run:
+def _start(thread: Thread, text: str, message_id: str) -> Run:
     spec = catalog.get(thread.agent)
     last = _LAST.first(thread=thread.pk)
     run = services.queue_run(
@@ -113,6 +148,7 @@ def _start(thread: Thread, text: str) -> Run:
         run=run,
         thread=thread,
         message=text,
+        message_id=message_id,
         after_id=last,
     )
     return run

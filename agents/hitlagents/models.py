@@ -30,12 +30,21 @@ class Thread(models.Model):
         settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="threads"
     )
     title = models.CharField(max_length=200, blank=True)
+    #: What the page calls it that began it over AG-UI; empty for our own pages.
+    client_key = models.CharField(max_length=200, blank=True)
     created = models.DateTimeField(default=timezone.now)
     updated = models.DateTimeField(auto_now=True)
 
     class Meta:
         ordering = ["-updated", "-id"]
         indexes = [models.Index(fields=["owner", "agent", "-updated"])]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["owner", "agent", "client_key"],
+                condition=~models.Q(client_key=""),
+                name="one_thread_per_client_key",
+            ),
+        ]
 
     def __str__(self) -> str:
         return self.title or f"{self.agent} {str(self.id)[:8]}"
@@ -69,6 +78,8 @@ class RunInput(models.Model):
     )
     thread = models.ForeignKey(Thread, on_delete=models.CASCADE, related_name="inputs")
     message = models.TextField()
+    #: AG-UI's id of the message, the page's own where it came from one.
+    message_id = models.CharField(max_length=200, blank=True)
     #: The run whose checkpoint this one starts from.
     after = models.ForeignKey(
         Run, null=True, on_delete=models.SET_NULL, related_name="followed_by"
@@ -83,6 +94,7 @@ class QueuedMessage(models.Model):
 
     thread = models.ForeignKey(Thread, on_delete=models.CASCADE, related_name="queued")
     text = models.TextField()
+    message_id = models.CharField(max_length=200, blank=True)
     created = models.DateTimeField(default=timezone.now)
 
     class Meta:

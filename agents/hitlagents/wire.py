@@ -10,6 +10,7 @@ from typing import Any
 from approvals import canonical, services
 from approvals.models import Interrupt
 from approvals.schemas import APPROVED_SCHEMA
+from approvals.states import InterruptKind
 from hitlagents import catalog
 from hitlagents.adapters.base import ToolCallProposed, ToolCallResult
 
@@ -73,6 +74,13 @@ def run_error(message: str) -> Event:
     return "RUN_ERROR", {"message": message}
 
 
+def _plain(interrupt: Interrupt) -> dict[str, Any]:
+    """What is answered where the agent does not say."""
+    if interrupt.kind == InterruptKind.QUESTION:
+        return {"title": "Answer"}
+    return APPROVED_SCHEMA
+
+
 def interrupt_shape(interrupt: Interrupt) -> dict[str, Any]:
     """One interrupt as a page gets it; values of secret parameters are hidden."""
     schema = interrupt.response_schema
@@ -82,7 +90,7 @@ def interrupt_shape(interrupt: Interrupt) -> dict[str, Any]:
         "reason": interrupt.reason,
         "message": interrupt.message,
         "toolCallId": interrupt.call_id,
-        "responseSchema": canonical.loads(schema) if schema else APPROVED_SCHEMA,
+        "responseSchema": canonical.loads(schema) if schema else _plain(interrupt),
         "metadata": {
             spec.metadata_key if spec else "sayso": {
                 "function_call": {

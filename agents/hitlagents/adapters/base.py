@@ -216,6 +216,8 @@ class AgentSpec:
     install: str
     build: Callable[[Gating], Adapter]
     suggestions: Sequence[str] = field(default_factory=tuple)
+    #: ``Adapter.cancel``, without importing the framework.
+    cancel: Verdict = Verdict.CANCEL_RUN
     #: ``Adapter.model_label`` as it would be now, without importing the framework. May
     #: raise ValueError with a sentence when the model is set up wrong.
     model_label: Callable[[], str] = str

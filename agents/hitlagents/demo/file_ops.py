@@ -131,6 +131,7 @@ SPEC = AgentSpec(
     distribution=DISTRIBUTION,
     install=f"pip install {DISTRIBUTION} agent-framework-openai",
     build=build,
+    cancel=AgentFrameworkAdapter.cancel,
     model_label=lambda: from_environment().label,
     models=model_choice.CHOICES,
     page=files_page(workspaces),

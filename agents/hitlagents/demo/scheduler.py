@@ -199,6 +199,7 @@ SPEC = AgentSpec(
     distribution=DISTRIBUTION,
     install=f"pip install {DISTRIBUTION}",
     build=build,
+    cancel=OpenAIAgentsAdapter.cancel,
     model_label=lambda: from_environment(scripted_scheduler.reply).label,
     models=model_choice.CHOICES,
     page=calendar.PAGE,

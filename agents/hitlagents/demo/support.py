@@ -97,6 +97,7 @@ SPEC = AgentSpec(
     distribution=DISTRIBUTION,
     install=f"pip install {DISTRIBUTION} langchain langchain-openai",
     build=build,
+    cancel=LangGraphAdapter.cancel,
     model_label=lambda: from_environment().label,
     models=model_choice.CHOICES,
     page=outbox.PAGE,

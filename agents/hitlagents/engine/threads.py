@@ -95,6 +95,7 @@ def _drop_unusable() -> None:
 
 _database = Threads("sayso-database", 4)
 _lease = Threads("sayso-lease", 2)
+_streams = Threads("sayso-streams", 2)
 # Rows of the queue are wake-ups, which the sweeper makes again if they are lost. So a run
 # need not wait until the disk has confirmed that its row was taken.
 _queue = Threads("sayso-queue", 1, setup="PRAGMA synchronous = NORMAL")
@@ -114,6 +115,13 @@ async def in_lease[**P, T](
     return await _lease.run(call, *args, **kwargs)
 
 
+async def in_streams[**P, T](
+    call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
+) -> T:
+    """Call what reads for streams that follow a run, from the web loop."""
+    return await _streams.run(call, *args, **kwargs)
+
+
 async def in_queue[**P, T](
     call: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
 ) -> T:
@@ -123,5 +131,5 @@ async def in_queue[**P, T](
 
 def close() -> None:
     """End all threads; the next call makes new ones. For the end of a process or a test."""
-    for threads in (_database, _lease, _queue):
+    for threads in (_database, _lease, _streams, _queue):
         threads.close()

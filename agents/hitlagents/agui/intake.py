@@ -1,0 +1,208 @@
+"""What a page sends, checked. Everything in it is a wish and nothing is history."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Never
+
+from ag_ui.core import ResumeEntry, RunAgentInput, UserMessage
+from django.conf import settings
+from django.http import HttpRequest
+from pydantic import ValidationError
+
+from approvals.exceptions import ApprovalsError
+from approvals.models import Tool
+from hitlagents import registry
+from hitlagents.adapters.base import AgentRunError
+from hitlagents.conversations import MAX_MESSAGE
+
+MAX_ID = 200
+#: More new messages than this are nobody's typing.
+MAX_NEW = 20
+#: Kinds of a message, which pydantic names in the path of an error.
+ROLES = frozenset(
+    {"activity", "assistant", "developer", "reasoning", "system", "tool", "user"}
+)
+
+
+class Unusable(ApprovalsError):
+    """This is no input of an AG-UI run."""
+
+    http_status = 422
+    code = "invalid_input"
+
+    def __init__(self, message: str, *, field: str = "") -> None:
+        super().__init__(message)
+        self.field = field
+
+
+class DuplicateTool(Unusable):
+    """Two tools have the same name."""
+
+    code = "duplicate_tool_name"
+
+
+class TooLarge(ApprovalsError):
+    """This request is too large."""
+
+    http_status = 413
+    code = "too_large"
+
+
+class NotJson(ApprovalsError):
+    """Send JSON (Content-Type: application/json)."""
+
+    http_status = 415
+    code = "not_json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Said:
+    """One new message of the person."""
+
+    id: str
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """One request of a page."""
+
+    thread: str
+    run: str
+    #: The peer speaks protocol 1.0; otherwise what 0.1 does not know is left out.
+    modern: bool
+    #: The user messages at the end, of which some may be known already.
+    latest: Sequence[Said]
+    resume: Sequence[ResumeEntry]
+    tools: Sequence[str]
+    #: Something beside text came with a message.
+    left_out: bool
+
+
+def read(request: HttpRequest) -> Asked:
+    """Parse the body. Raises NotJson, TooLarge, Unusable with the field's name."""
+    if request.content_type != "application/json":
+        raise NotJson
+    try:
+        given = RunAgentInput.model_validate(_json(request))
+    except ValidationError as error:
+        _refuse(error)
+    latest, left_out = _latest(given)
+    return Asked(
+        thread=_id(given.thread_id, "threadId"),
+        run=_id(given.run_id, "runId"),
+        modern=(given.protocol_version or "").startswith("1."),
+        latest=latest,
+        resume=given.resume or [],
+        tools=[tool.name for tool in given.tools or []],
+        left_out=left_out,
+    )
+
+
+def refuse_duplicate_tools(agent: str, names: Sequence[str]) -> None:
+    """Tools of the page share one room with the agent's. Raises DuplicateTool."""
+    if not names:
+        return
+    ours = Tool.objects.filter(agent=agent)
+    if not ours.exists():
+        # Registered at their first use, which has not been.
+        try:
+            registry.adapter_for(agent, frozenset())
+        except AgentRunError:
+            return  # The run will say so.
+    taken = set(ours.filter(name__in=names).values_list("name", flat=True))
+    for place, name in enumerate(names):
+        if name in taken:
+            raise DuplicateTool(
+                f"Duplicate tool name: {name}", field=f"tools.{place}.name"
+            )
+        taken.add(name)
+
+
+def _json(request: HttpRequest) -> Any:
+    most: int = settings.SAYSO_AGUI_MAX_BODY
+    body = request.read(most + 1)
+    if len(body) > most:
+        raise TooLarge(f"This request is larger than {most:,} bytes.")
+    try:
+        return json.loads(body, parse_constant=_no_number)
+    except (ValueError, RecursionError) as error:
+        raise Unusable(f"The body is not JSON: {error}.") from error
+
+
+def _no_number(word: str) -> Never:
+    raise ValueError(f"{word} is no number")
+
+
+def _refuse(error: ValidationError) -> Never:
+    first = error.errors(include_url=False, include_context=False)[0]
+    field = ".".join(str(part) for part in first["loc"] if part not in ROLES)
+    raise Unusable(f"{field or 'The body'}: {first['msg']}.", field=field) from error
+
+
+def _id(value: str, field: str) -> str:
+    """An id as others may choose it: any text that can be kept and sent back."""
+    if not value or len(value) > MAX_ID or "\0" in value or not _encodes(value):
+        raise Unusable(
+            f"{field}: an id is a text of 1 to {MAX_ID} characters.", field=field
+        )
+    return value
+
+
+def _encodes(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _latest(given: RunAgentInput) -> tuple[list[Said], bool]:
+    """The user messages behind the last one of the agent.
+
+    Tool messages between them are a page's own idea of a result, and are passed over.
+    """
+    found: list[Said] = []
+    left_out = False
+    for place in range(len(given.messages) - 1, -1, -1):
+        message = given.messages[place]
+        if message.role == "assistant":
+            break
+        if not isinstance(message, UserMessage):
+            continue
+        text, partly = _text_of(message)
+        left_out = left_out or partly
+        if partly and not text:
+            continue
+        problem = _unfit(text)
+        if problem and found:
+            continue  # It was refused when it was new, and stands in the page's way only.
+        if problem:
+            field = f"messages.{place}.content"
+            raise Unusable(f"{field}: {problem}", field=field)
+        found.append(Said(id=_id(message.id, f"messages.{place}.id"), text=text))
+        if len(found) == MAX_NEW:
+            break
+    return found[::-1], left_out
+
+
+def _unfit(text: str) -> str:
+    if len(text) > MAX_MESSAGE:
+        return f"the message has {len(text):,} characters; {MAX_MESSAGE:,} are allowed."
+    if not text.strip() or "\0" in text:
+        return "a message is a text without NUL characters."
+    return ""
+
+
+def _text_of(message: UserMessage) -> tuple[str, bool]:
+    """The words of a message, and whether there was anything else in it."""
+    content = message.content
+    if isinstance(content, str):
+        texts, partly = [content], False
+    else:
+        texts = [part.text for part in content if part.type == "text"]
+        partly = len(texts) < len(content)
+    return "\n\n".join(texts).encode("utf-8", "replace").decode(), partly

@@ -1,0 +1,199 @@
+"""A conversation as AG-UI messages, and where a stream goes on from it. Reads only.
+
+Messages keep their ids for ever, and have the ones they were streamed with, so that a
+page which has seen the stream finds its own messages in the snapshot.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from approvals import canonical
+from approvals.exceptions import InvalidArguments
+from approvals.models import Interrupt, Run, Tool
+from approvals.states import RUN_ACTIVE, RunStatus
+from hitlagents import events
+from hitlagents.models import RunInput, Thread
+
+#: Runs of a thread that a snapshot holds, counted from the newest.
+MOST_RUNS = 100
+
+type Message = dict[str, Any]
+type Secrets = Mapping[str, Sequence[str]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class History:
+    """A thread at one moment."""
+
+    messages: list[Message]
+    #: The newest run and what it waits for.
+    run: Run | None = None
+    waiting: Sequence[Interrupt] = ()
+    #: Messages that wait for the run to end.
+    queued: int = 0
+    #: The last event of that run that the messages tell, and its attempt.
+    seq: int = 0
+    attempt: int = 0
+    #: Calls without a result so far.
+    open_calls: frozenset[str] = frozenset()
+
+
+def history(thread: Thread, *, whole: bool) -> History:
+    """The thread as it is now.
+
+    Without ``whole``, what a run under way has told since its state was saved is left
+    out: a stream tells it from its beginning.
+    """
+    newest = thread.inputs.order_by("-run__created", "-run_id").select_related("run")
+    inputs = list(newest.prefetch_related("run__events")[:MOST_RUNS])[::-1]
+    run = inputs[-1].run if inputs else None
+    waiting: list[Interrupt] = []
+    if run is not None and run.status == RunStatus.WAITING:
+        waiting = list(run.interrupts.open())
+        for interrupt in waiting:
+            interrupt.run = run
+    secrets = secrets_of(thread.agent)
+    story = _Story(secrets)
+    for given in inputs:
+        last = given is inputs[-1]
+        story.tell(given, saved_only=last and not whole)
+    queued = list(thread.queued.all())
+    for message in queued:
+        story.messages.append(
+            _user(message.message_id or f"queued-{message.pk}", message.text)
+        )
+    return History(
+        messages=[message for message in story.messages if _says_something(message)],
+        run=run,
+        waiting=waiting,
+        queued=len(queued),
+        seq=story.seq,
+        attempt=story.attempt,
+        open_calls=frozenset(story.open_calls),
+    )
+
+
+def secrets_of(agent: str) -> Secrets:
+    """The parameters of each tool whose values are shown to nobody."""
+    return dict(Tool.objects.filter(agent=agent).values_list("name", "secrets"))
+
+
+def without_secrets(arguments: str, hidden: Sequence[str]) -> str:
+    """Arguments of a call with the values of secret parameters replaced."""
+    if not hidden:
+        return arguments
+    try:
+        given = canonical.loads(arguments or "{}")
+    except InvalidArguments:
+        return json.dumps({"hidden": "These arguments could not be read."})
+    if isinstance(given, dict):
+        given = {
+            name: f"hidden, {len(str(value))} characters" if name in hidden else value
+            for name, value in given.items()
+        }
+    return json.dumps(given, ensure_ascii=False)
+
+
+@dataclass
+class _Story:
+    """Messages as they come together, run by run."""
+
+    secrets: Secrets
+    messages: list[Message] = field(default_factory=list)
+    open_calls: dict[str, str] = field(default_factory=dict)
+    seq: int = 0
+    attempt: int = 0
+
+    def tell(self, given: RunInput, *, saved_only: bool) -> None:
+        run = given.run
+        self.seq = self.attempt = 0
+        self.open_calls.clear()
+        self.messages.append(_user(given.message_id or f"user-{run.pk}", given.message))
+        told = events.shown(run)
+        if saved_only and run.status in (RunStatus.QUEUED, RunStatus.RUNNING):
+            told = [each for each in told if each[0].attempt <= run.saved_attempt]
+        for event, _members in told:
+            self.seq, self.attempt = event.seq, event.attempt
+        self._read((event.type, members) for event, members in told)
+        if run.status not in RUN_ACTIVE:
+            self.messages += _never_answered(run, self.open_calls)
+            self.open_calls.clear()
+
+    def _read(self, told: Iterable[tuple[str, dict[str, Any]]]) -> None:
+        texts: dict[str, Message] = {}
+        results: dict[str, Message] = {}
+        again: set[str] = set()
+        for type, members in told:
+            call_id = str(members.get("toolCallId", ""))
+            id = str(members.get("messageId", ""))
+            match type:
+                case "TEXT_MESSAGE_START":
+                    self._assistant(texts, id).setdefault("content", "")
+                case "TEXT_MESSAGE_CONTENT" if id in texts:
+                    texts[id]["content"] += members["delta"]
+                case "TOOL_CALL_START" if call_id in self.open_calls:
+                    again.add(call_id)  # Named again at the next pause.
+                case "TOOL_CALL_START":
+                    tool = str(members["toolCallName"])
+                    parent = str(members.get("parentMessageId") or call_id)
+                    self.open_calls[call_id] = tool
+                    again.discard(call_id)
+                    self._assistant(texts, parent).setdefault("toolCalls", []).append(
+                        {
+                            "id": call_id,
+                            "type": "function",
+                            "function": {"name": tool, "arguments": ""},
+                        }
+                    )
+                case "TOOL_CALL_ARGS" if call_id not in again:
+                    self._fill(call_id, members["delta"])
+                case "TOOL_CALL_RESULT":
+                    self.open_calls.pop(call_id, None)
+                    if id in results:
+                        results[id]["content"] = members["content"]
+                        continue
+                    results[id] = _result(id, call_id, members["content"])
+                    self.messages.append(results[id])
+
+    def _assistant(self, texts: dict[str, Message], id: str) -> Message:
+        if id not in texts:
+            texts[id] = {"id": id, "role": "assistant"}
+            self.messages.append(texts[id])
+        return texts[id]
+
+    def _fill(self, call_id: str, arguments: str) -> None:
+        for message in reversed(self.messages):
+            for call in message.get("toolCalls", ()):
+                if call["id"] == call_id:
+                    hidden = self.secrets.get(call["function"]["name"], ())
+                    call["function"]["arguments"] = without_secrets(arguments, hidden)
+                    return
+
+
+def _user(id: str, text: str) -> Message:
+    return {"id": id, "role": "user", "content": text}
+
+
+def _result(id: str, call_id: str, content: str) -> Message:
+    return {"id": id, "role": "tool", "toolCallId": call_id, "content": content}
+
+
+def _never_answered(run: Run, calls: Iterable[str]) -> Iterator[Message]:
+    """Pages show a call without a result as one that runs."""
+    told = (
+        "Not executed: the run was cancelled."
+        if run.status == RunStatus.CANCELLED
+        else "There is no result: the run ended before."
+    )
+    for call_id in calls:
+        yield _result(f"{call_id}-result", call_id, told)
+
+
+def _says_something(message: Message) -> bool:
+    return bool(message.get("content") or message.get("toolCalls")) or (
+        message["role"] != "assistant"
+    )

@@ -1,0 +1,235 @@
+"""The doors: one address per agent, and the four routes of CopilotKit's runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+from uuid import UUID
+
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
+from django.utils.cache import patch_vary_headers
+from django.views.decorators.csrf import csrf_exempt
+
+from approvals import services
+from approvals.callers import Api, Caller, View, api, error_response
+from approvals.exceptions import ApprovalsError, NotFound, RunEnded
+from approvals.models import Run
+from approvals.states import TokenScope
+from hitlagents import catalog, conversations
+from hitlagents.adapters.base import AgentSpec
+from hitlagents.agui import intake, resuming
+from hitlagents.agui.frames import Notice
+from hitlagents.agui.intake import Asked
+from hitlagents.agui.streams import EventStream, Stream, places
+from hitlagents.models import Thread
+
+CLIENT_TOOLS = Notice(
+    code="client_tools_ignored",
+    message="This server does not offer the page's own tools to the agent.",
+    spoken=False,
+)
+ONLY_TEXT = Notice(
+    code="only_text",
+    message="Only the text of your message was taken. Files and pictures were not.",
+)
+
+
+class WrongMethod(ApprovalsError):
+    """This address does not take that method."""
+
+    http_status = 405
+    code = "wrong_method"
+
+
+def door(method: str) -> Callable[[Api[...]], View[...]]:
+    """A view for programs that may talk to agents, also for pages of the origins in
+    SAYSO_CORS_ORIGINS. Those send a token: no answer lets a browser send cookies."""
+
+    def decorate(view: Api[...]) -> View[...]:
+        inner = api(scope=TokenScope.AGENTS)(view)
+
+        @csrf_exempt
+        @wraps(view)
+        def opened(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+            answer: HttpResponseBase
+            if request.method == "OPTIONS":
+                answer = HttpResponse(status=204)
+            elif request.method != method:
+                answer = error_response(WrongMethod(f"Use {method} here."))
+                answer["Allow"] = method
+            else:
+                answer = inner(request, *args, **kwargs)
+            return _crossing(request, answer, method)
+
+        return opened
+
+    return decorate
+
+
+def _crossing(
+    request: HttpRequest, answer: HttpResponseBase, method: str
+) -> HttpResponseBase:
+    patch_vary_headers(answer, ["Origin"])
+    origin = request.headers.get("Origin", "")
+    if origin in settings.SAYSO_CORS_ORIGINS:
+        answer["Access-Control-Allow-Origin"] = origin
+        if request.method == "OPTIONS":
+            answer["Access-Control-Allow-Methods"] = method
+            answer["Access-Control-Allow-Headers"] = (
+                "Authorization, Content-Type, X-Sayso-Hold"
+            )
+            answer["Access-Control-Max-Age"] = "600"
+    return answer
+
+
+# AG-UI
+
+
+@door("POST")
+def run(request: HttpRequest, caller: Caller, slug: str) -> HttpResponseBase:
+    """Say something, answer interrupts, or (with no messages) see the thread as it is."""
+    spec = _agent(slug)
+    return _answer(request, caller, spec, intake.read(request))
+
+
+@door("POST")
+def connect(request: HttpRequest, caller: Caller, slug: str) -> HttpResponseBase:
+    """See the thread as it is, and a run under way to its end. Changes nothing."""
+    spec = _agent(slug)
+    asked = intake.read(request)
+    thread = _thread(caller, spec, asked.thread)
+    place = places.take(caller.user.pk)
+    return EventStream(_stream(request, caller, asked, thread), place)
+
+
+# CopilotKit's runtime
+
+
+@door("GET")
+def info(request: HttpRequest, caller: Caller) -> HttpResponseBase:
+    """What a CopilotKit page asks first: which agents there are."""
+    agents = {
+        spec.slug: {
+            "name": spec.slug,
+            "description": spec.description,
+            "className": "SaysoAgent",
+        }
+        for spec in catalog.agents()
+    }
+    return JsonResponse(
+        {"version": settings.SAYSO_VERSION, "mode": "sse", "agents": agents}
+    )
+
+
+@door("POST")
+def stop(
+    request: HttpRequest, caller: Caller, slug: str, thread_key: str
+) -> HttpResponseBase:
+    """Cancel the run that is under way on a thread."""
+    thread = _thread(caller, _agent(slug), thread_key)
+    if thread is None:
+        raise NotFound("There is no such thread.")
+    active = Run.objects.active().filter(thread=thread.pk).first()
+    stopped = False
+    if active is not None:
+        try:
+            services.cancel_run(active.pk, actor=caller.user)
+            stopped = True
+        except RunEnded:
+            pass  # by itself, a moment ago
+    return JsonResponse({"stopped": stopped})
+
+
+# What a request does
+
+
+def _answer(
+    request: HttpRequest, caller: Caller, spec: AgentSpec, asked: Asked
+) -> HttpResponseBase:
+    """Decide, then send, then follow: in this order, so that a message that comes with
+    an answer reaches the agent behind it."""
+    intake.refuse_duplicate_tools(spec.slug, asked.tools)
+    thread = _thread(caller, spec, asked.thread)
+    place = places.take(caller.user.pk)
+    try:
+        stream = _stream(request, caller, asked, thread)
+        if asked.tools:
+            stream.notices.append(CLIENT_TOOLS)
+        if asked.left_out:
+            stream.notices.append(ONLY_TEXT)
+        if thread is not None and asked.resume:
+            stream.notices += resuming.decide(
+                thread, asked.resume, caller=caller, spec=spec
+            )
+            stream.expects = True
+        stream.thread, stream.sent_messages = _send(caller, spec, asked, thread)
+        stream.expects = stream.expects or stream.sent_messages
+    except BaseException:
+        place.release()
+        raise
+    return EventStream(stream, place)
+
+
+def _send(
+    caller: Caller, spec: AgentSpec, asked: Asked, thread: Thread | None
+) -> tuple[Thread | None, bool]:
+    """Send what is new; with the first message the conversation begins."""
+    known = set()
+    if thread is not None:
+        ids = [message.id for message in asked.latest]
+        known = conversations.known_messages(thread, ids)
+    new = list(asked.latest)
+    for place, message in enumerate(asked.latest):
+        if message.id in known:
+            new = list(asked.latest[place + 1 :])
+    for message in new:
+        if thread is None:
+            thread = conversations.open_thread(
+                spec.slug, owner=caller.user, client_key=asked.thread
+            )
+        conversations.send(
+            thread.pk, message.text, author=caller.user, message_id=message.id
+        )
+    return thread, bool(new)
+
+
+def _stream(
+    request: HttpRequest, caller: Caller, asked: Asked, thread: Thread | None
+) -> Stream:
+    return Stream(
+        thread=thread,
+        caller=caller,
+        thread_key=asked.thread,
+        run_key=asked.run,
+        modern=asked.modern,
+        site=request.build_absolute_uri("/").rstrip("/"),
+        hold="1" in (request.headers.get("X-Sayso-Hold"), request.GET.get("hold")),
+    )
+
+
+def _agent(slug: str) -> AgentSpec:
+    spec = catalog.get(slug)
+    if spec is None:
+        raise NotFound(f"There is no agent named {slug}.")
+    return spec
+
+
+def _thread(caller: Caller, spec: AgentSpec, key: str) -> Thread | None:
+    """The caller's thread that goes by this key; None if it has not begun.
+
+    Raises NotFound for the id of somebody else's thread, or of another agent's.
+    """
+    own = conversations.threads_of(caller.user, spec.slug)
+    found = own.filter(client_key=key).first()
+    if found is not None:
+        return found
+    try:
+        pk = UUID(key)
+    except ValueError:
+        return None
+    found = own.filter(pk=pk).first()
+    if found is None and Thread.objects.filter(pk=pk).exists():
+        raise NotFound("There is no such thread.")
+    return found
