@@ -35,7 +35,11 @@ MAX_NOTE = 10_000
 
 
 def decide(
-    thread: Thread, entries: Sequence[ResumeEntry], *, caller: Caller, spec: AgentSpec
+    thread: Thread | None,
+    entries: Sequence[ResumeEntry],
+    *,
+    caller: Caller,
+    spec: AgentSpec,
 ) -> list[Notice]:
     """Decide what the entries answer; returns what the person should know of it."""
     notices: list[Notice] = []
@@ -87,11 +91,13 @@ def _by_interrupt(entries: Sequence[ResumeEntry]) -> dict[str, list[ResumeEntry]
     return found
 
 
-def _find(thread: Thread, id: str) -> Interrupt | None:
+def _find(thread: Thread | None, id: str) -> Interrupt | None:
     """The request of this thread: those of other conversations do not exist here."""
     try:
         pk = UUID(id)
     except ValueError:
+        return None
+    if thread is None:
         return None
     of_thread = Interrupt.objects.filter(run__input__thread=thread)
     return of_thread.select_related("run", "run__requester").filter(pk=pk).first()

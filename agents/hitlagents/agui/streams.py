@@ -247,6 +247,7 @@ class Stream:
     _sent: int = 0
     _checked: float = 0.0
     _held: frozenset[str] = frozenset()
+    _shown: list[Any] | None = None
 
     async def chunks(self) -> AsyncGenerator[bytes]:
         """The frames, with comments between them where nothing happens."""
@@ -282,7 +283,9 @@ class Stream:
             self._listen(None)
 
     async def _events(self) -> AsyncGenerator[list[Event]]:
-        yield [self._started(), *frames.told(n for n in self.notices if not n.spoken)]
+        at_once = [notice for notice in self.notices if not notice.spoken]
+        yield [self._started(), *frames.told(at_once)]
+        self.notices = [notice for notice in self.notices if notice.spoken]
         if self.thread is None:
             yield [*self._spoken(), self._finished({"type": "success"})]
             return
@@ -296,7 +299,7 @@ class Stream:
 
     async def _follow(self, thread: Thread) -> AsyncGenerator[list[Event]]:
         known = await in_streams(history, thread, whole=False)
-        yield [frames.snapshot(known.messages)]
+        yield self._snapshot(known)
         run = known.run
         if run is None:
             yield [*self._spoken(), self._finished({"type": "success"})]
@@ -318,7 +321,7 @@ class Stream:
                     return
                 if telling.cut_off:
                     known = await in_streams(history, thread, whole=False)
-                    yield [*telling.close(), frames.snapshot(known.messages)]
+                    yield [*telling.close(), *self._snapshot(known)]
                     telling = _telling(known)
                     continue
                 if len(seen.events) == MOST_EVENTS:
@@ -390,7 +393,7 @@ class Stream:
         status = RunStatus(run.status)
         if not _is_still(status):
             return None
-        messages = frames.snapshot(known.messages)
+        messages = self._snapshot(known)
         if status == RunStatus.WAITING:
             if not known.waiting:
                 return None
@@ -403,21 +406,28 @@ class Stream:
             if self.sent_messages and known.queued:
                 self.notices.append(KEPT)
             outcome = {"type": "interrupt", "interrupts": shapes}
-            return [messages, *self._spoken(), self._finished(outcome)]
+            return [*messages, *self._spoken(), self._finished(outcome)]
         if status == RunStatus.IN_DOUBT and self.hold:
             return None
         trouble = _trouble(run)
         if trouble is not None and self.expects and status != RunStatus.CANCELLED:
             error = ("RUN_ERROR", {"message": trouble.message, "code": trouble.code})
-            return [messages, *self._spoken(), error]
+            return [*messages, *self._spoken(), error]
         if trouble is not None:
             self.notices.append(trouble)
         cancelled = status == RunStatus.CANCELLED and self.expects and self.modern
         outcome = {"type": "cancelled" if cancelled else "success"}
-        return [messages, *self._spoken(), self._finished(outcome)]
+        return [*messages, *self._spoken(), self._finished(outcome)]
+
+    def _snapshot(self, known: History) -> list[Event]:
+        """The messages, unless the last snapshot said the same."""
+        if known.messages == self._shown:
+            return []
+        self._shown = known.messages
+        return [frames.snapshot(known.messages)]
 
     def _hold(
-        self, messages: Event, shapes: list[dict[str, Any]]
+        self, messages: list[Event], shapes: list[dict[str, Any]]
     ) -> list[Event] | None:
         """Say once what is waited for, and stay."""
         ids = frozenset(shape["id"] for shape in shapes)
@@ -426,11 +436,13 @@ class Stream:
         self._held = ids
         told = [*self._spoken(), frames.custom("sayso.held", {"interrupts": shapes})]
         self.notices.clear()
-        return [messages, *told]
+        return [*messages, *told]
 
     def _spoken(self) -> list[Event]:
-        loud = [notice for notice in self.notices if notice.spoken]
-        return [*frames.told(loud), *frames.spoken(loud, f"sayso-{uuid4()}")]
+        return [
+            *frames.told(self.notices),
+            *frames.spoken(self.notices, f"sayso-{uuid4()}"),
+        ]
 
     def _started(self) -> Event:
         type, members = wire.run_started(self.thread_key, self.run_key)

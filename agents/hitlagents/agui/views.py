@@ -159,7 +159,7 @@ def _answer(
             stream.notices.append(CLIENT_TOOLS)
         if asked.left_out:
             stream.notices.append(ONLY_TEXT)
-        if thread is not None and asked.resume:
+        if asked.resume:
             stream.notices += resuming.decide(
                 thread, asked.resume, caller=caller, spec=spec
             )

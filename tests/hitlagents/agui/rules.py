@@ -1,0 +1,174 @@
+"""What every AG-UI stream must keep to, whatever it is about.
+
+The rules that real clients fall over, beside those of the protocol's own models.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from ag_ui.core import Event
+from pydantic import TypeAdapter
+
+EVENT: TypeAdapter[Any] = TypeAdapter(Event)
+ENDS = ("RUN_FINISHED", "RUN_ERROR")
+OUTCOMES = {"success": set(), "interrupt": {"interrupts"}, "cancelled": set()}
+
+
+def events_of(raw: str) -> list[dict[str, Any]]:
+    """The events of a stream as it came over the line, and whether it is framed well."""
+    assert "\r" not in raw
+    assert raw.endswith("\n\n")
+    events = []
+    for block in raw.split("\n\n")[:-1]:
+        if not block.startswith(":"):
+            assert block.startswith("data: {"), block
+            assert "\n" not in block
+            events.append(json.loads(block.removeprefix("data: ")))
+    return events
+
+
+def check(events: list[dict[str, Any]], *, modern: bool) -> None:
+    """Hold a whole stream to the rules."""
+    for event in events:
+        EVENT.validate_python(event)
+        no_nulls(event)
+    types = [event["type"] for event in events]
+    assert types[0] == "RUN_STARTED"
+    assert types.count("RUN_STARTED") == 1
+    assert types[-1] in ENDS
+    assert sum(type in ENDS for type in types) == 1
+    assert ("protocolVersion" in events[0]) is modern
+    Told().hear(events)
+    if types[-1] == "RUN_FINISHED":
+        finished(events, modern=modern)
+
+
+def no_nulls(event: dict[str, Any]) -> None:
+    for holder in (event, *event.get("messages", ()), *interrupts_of(event)):
+        assert None not in holder.values(), holder
+
+
+def interrupts_of(event: dict[str, Any]) -> list[dict[str, Any]]:
+    outcome = event.get("outcome", {})
+    found: list[dict[str, Any]] = outcome.get("interrupts", [])
+    return found
+
+
+def finished(events: list[dict[str, Any]], *, modern: bool) -> None:
+    started, end = events[0], events[-1]
+    assert (end["threadId"], end["runId"]) == (started["threadId"], started["runId"])
+    outcome = end["outcome"]
+    assert outcome.keys() - {"type"} == OUTCOMES[outcome["type"]]
+    assert modern or outcome["type"] != "cancelled"
+    interrupts = interrupts_of(end)
+    assert (outcome["type"] == "interrupt") is bool(interrupts)
+    assert len({each["id"] for each in interrupts}) == len(interrupts)
+    calls = {id for event in events for id in calls_of(event)}
+    for each in interrupts:
+        assert each["id"]
+        assert each["reason"]
+        assert isinstance(each["responseSchema"], dict)
+        assert modern or "expiresAt" not in each
+        assert re.fullmatch(r"[0-9a-f]{64}", each["metadata"]["sayso"]["digest"])
+        assert each["metadata"]["sayso"]["url"].startswith("http://127.0.0.1")
+        assert each["toolCallId"] in calls
+
+
+def calls_of(event: dict[str, Any]) -> list[str]:
+    return [
+        call["id"]
+        for message in event.get("messages", ())
+        for call in message.get("toolCalls", ())
+    ]
+
+
+class Told:
+    """A client that believes what it is told, and complains."""
+
+    def __init__(self) -> None:
+        self.open = ""
+        self.texts: dict[str, str] = {}
+        self.calls: dict[str, str] = {}
+        self.arguments: dict[str, str] = {}
+        self.results: dict[str, str] = {}
+        #: The conversation of the last snapshot.
+        self.messages: list[dict[str, Any]] | None = None
+
+    def hear(self, events: list[dict[str, Any]]) -> None:
+        for event in events:
+            handle = getattr(self, event["type"].lower(), None)
+            if handle is not None:
+                handle(event)
+        assert not self.open, "a text is left open"
+        unfinished = [id for id, state in self.calls.items() if state != "ended"]
+        assert not unfinished, f"calls are left open: {unfinished}"
+
+    def text_message_start(self, event: dict[str, Any]) -> None:
+        assert not self.open
+        self.open = event["messageId"]
+        assert self.open not in self.texts, "a text comes twice"
+        known = {m["id"] for m in self.messages or () if m.get("content")}
+        assert self.open not in known, "a text comes twice"
+        self.texts[self.open] = ""
+
+    def text_message_content(self, event: dict[str, Any]) -> None:
+        assert event["messageId"] == self.open
+        assert event["delta"]
+        self.texts[self.open] += event["delta"]
+
+    def text_message_end(self, event: dict[str, Any]) -> None:
+        assert event["messageId"] == self.open
+        self.open = ""
+
+    def tool_call_start(self, event: dict[str, Any]) -> None:
+        assert not self.open
+        assert event["toolCallId"] not in self.calls, "a call comes twice"
+        known = calls_of({"messages": self.messages or ()})
+        assert event["toolCallId"] not in known, "a call comes twice"
+        self.calls[event["toolCallId"]] = "started"
+        self.arguments[event["toolCallId"]] = ""
+
+    def tool_call_args(self, event: dict[str, Any]) -> None:
+        assert self.calls[event["toolCallId"]] == "started"
+        self.arguments[event["toolCallId"]] += event["delta"]
+
+    def tool_call_end(self, event: dict[str, Any]) -> None:
+        assert self.calls[event["toolCallId"]] == "started"
+        self.calls[event["toolCallId"]] = "ended"
+        json.loads(self.arguments[event["toolCallId"]])
+
+    def tool_call_result(self, event: dict[str, Any]) -> None:
+        known = {*self.calls, *calls_of({"messages": self.messages or ()})}
+        assert event["toolCallId"] in known
+        assert event["messageId"] not in self.results, "a result comes twice"
+        self.results[event["messageId"]] = event["content"]
+
+    def messages_snapshot(self, event: dict[str, Any]) -> None:
+        assert not self.open
+        messages = event["messages"]
+        ids = [message["id"] for message in messages]
+        assert len(set(ids)) == len(ids)
+        calls = calls_of(event)
+        assert len(set(calls)) == len(calls)
+        contents = {m["id"]: m.get("content") for m in messages}
+        for id, text in (*self.texts.items(), *self.results.items()):
+            assert contents[id] == text, "the snapshot says something else"
+        seen: set[str] = set()
+        for message in messages:
+            seen.update(calls_of({"messages": [message]}))
+            if message["role"] == "tool":
+                assert message["toolCallId"] in seen, "a result before its call"
+        given = {
+            call["id"]: call["function"]["arguments"]
+            for message in messages
+            for call in message.get("toolCalls", ())
+        }
+        for id, arguments in self.arguments.items():
+            assert given[id] == arguments
+        if self.messages is not None:
+            before = [m["id"] for m in self.messages]
+            assert [id for id in ids if id in before] == before, "order or loss"
+        self.messages = messages
