@@ -1,0 +1,170 @@
+"""M1 to M11 over AG-UI: the hosted demo agents, each on its real framework."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from hitlsite.paths import BASE_DIR
+from tests.hitlagents.agui.conftest import (
+    NO,
+    YES,
+    Page,
+    cancelled,
+    clean_environment,
+    launch,
+    resolved,
+)
+
+pytestmark = pytest.mark.once
+
+SELF_APPROVAL = (
+    "from approvals.models import Policy; "
+    "Policy.objects.update(requester_may_decide=True)"
+)
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory) -> Iterator[tuple[str, Path, Callable[..., str]]]:
+    """A demo as `./dev run` starts it, in which people may decide for themselves."""
+    folder = tmp_path_factory.mktemp("demo")
+    environment = clean_environment() | {"SAYSO_DATA": str(folder), "PORT": "0"}
+
+    def manage(*words: str) -> str:
+        command = [sys.executable, "manage.py", *words]
+        return subprocess.run(
+            command,
+            cwd=BASE_DIR,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+
+    process, url = launch(folder, ["manage.py"], **environment)
+    manage("shell", "--no-imports", "-c", SELF_APPROVAL)
+    yield url, folder, manage
+    process.terminate()
+    process.wait(30)
+    said = (folder / "serve.log").read_text("utf-8")
+    assert "Traceback" not in said, said
+
+
+@pytest.fixture(scope="module")
+def secret(served) -> str:
+    *_, manage = served
+    return manage("create_token", "admin").splitlines()[-1]
+
+
+@pytest.fixture
+def page_for(served, secret) -> Callable[..., Page]:
+    url, *_ = served
+
+    def make(agent: str, **options) -> Page:
+        return Page(url, secret, agent=agent, **options)
+
+    return make
+
+
+def result(answer) -> str:
+    (found,) = answer.of("TOOL_CALL_RESULT")
+    return found["content"]
+
+
+@pytest.mark.parametrize("modern", [True, False])
+def test_m1_m2_m3_agent_framework(page_for, served, modern):
+    page = page_for("file-ops", modern=modern)
+    answer = page.say("Please delete report.txt")
+    (interrupt,) = answer.interrupts
+    assert interrupt["reason"] == "tool_call"
+    assert interrupt["message"] == "Approve running delete_file?"
+    (start,) = answer.of("TOOL_CALL_START")
+    assert interrupt["toolCallId"] == start["toolCallId"]
+    function_call = interrupt["metadata"]["agent_framework"]["function_call"]
+    assert function_call["arguments"] == {"filename": "report.txt"}
+    answer = page.resume(resolved(interrupt, YES))
+    assert answer.outcome == "success"
+    assert re.search("deleted", result(answer), re.IGNORECASE)
+
+    page = page_for("file-ops", modern=modern)
+    (interrupt,) = page.say("Please delete report.txt").interrupts
+    answer = page.resume(resolved(interrupt, NO))
+    assert "Not today." in result(answer)
+    assert answer.text
+
+    page = page_for("file-ops", modern=modern)
+    (interrupt,) = page.say("Please delete report.txt").interrupts
+    answer = page.resume(cancelled(interrupt))
+    assert answer.outcome == ("cancelled" if modern else "success")
+    assert not answer.of("TEXT_MESSAGE_START")
+    assert page.say("What files are there?").outcome == "success"
+
+
+def test_m3_mixed_answers_that_break_agent_frameworks_own_adapter(page_for):
+    page = page_for("file-ops")
+    answer = page.say("Please delete report.txt and notes.md")
+    first, second = answer.interrupts
+    answer = page.resume(resolved(second, NO), resolved(first, YES))
+    assert answer.outcome == "success"
+    results = {r["toolCallId"]: r["content"] for r in answer.of("TOOL_CALL_RESULT")}
+    assert "Not today." in results[second["toolCallId"]]
+    assert "Not today." not in results[first["toolCallId"]]
+
+
+def test_m7_m8_openai_agents(page_for):
+    page = page_for("scheduler")
+    (interrupt,) = page.say("Please schedule a 1:1 with Alice").interrupts
+    assert interrupt["reason"] == "tool_approval"
+    assert interrupt["metadata"]["tool_name"] == "schedule_meeting"
+    assert interrupt["metadata"]["tool_input"]["attendee"] == "Alice"
+    slot = {"chosen_time": "2026-12-07T09:00:00Z", "chosen_label": "Monday 9:00 AM"}
+    answer = page.resume(resolved(interrupt, YES | slot))
+    assert answer.outcome == "success"
+    assert "Monday 9:00 AM" in result(answer)
+
+    (interrupt,) = page.say("Please schedule a 1:1 with Bob").interrupts
+    answer = page.resume(resolved(interrupt, YES))
+    assert "Nothing was scheduled" in result(answer)
+
+    # Cancelled: the call is answered so, and the run goes on.
+    (interrupt,) = page.say("Please schedule a 1:1 with Carol").interrupts
+    answer = page.resume(cancelled(interrupt))
+    assert answer.outcome == "success"
+    assert result(answer) == "Not executed: the call was cancelled."
+    assert answer.text
+
+
+def test_m11_langgraph(page_for):
+    page = page_for("support")
+    (interrupt,) = page.say("Reply to Dana about invoice 1042").interrupts
+    arguments = interrupt["metadata"]["langgraph"]["function_call"]["arguments"]
+    assert interrupt["responseSchema"]["properties"]["editedArgs"]
+    edited = {**arguments, "subject": "About your invoice"}
+    answer = page.resume(resolved(interrupt, YES | {"editedArgs": edited}))
+    assert answer.outcome == "success"
+    assert "About your invoice" in str(answer.messages)
+    again = page.show()
+    assert again.outcome == "success"
+    assert [m["id"] for m in again.messages] == [m["id"] for m in answer.messages]
+
+
+def test_m9_a_message_while_open_on_a_real_framework(page_for):
+    page = page_for("file-ops")
+    (interrupt,) = page.say("Please delete report.txt").interrupts
+    kept = page.say("What files are there?")
+    assert kept.interrupts == [interrupt]
+    answer = page.resume(resolved(interrupt, YES))
+    assert answer.outcome == "success"
+    assert answer.of("TOOL_CALL_START")[-1]["toolCallName"] == "list_files"
+
+
+def test_m5_a_page_that_brings_a_tool_of_the_agents(page_for, served):
+    tool = {"name": "delete_file", "description": "", "parameters": {}}
+    refused = page_for("file-ops").raw(tools=[tool])
+    assert refused.status_code == 422
+    assert refused.json()["error"]["message"] == "Duplicate tool name: delete_file"
