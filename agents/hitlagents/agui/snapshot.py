@@ -72,7 +72,7 @@ def history(thread: Thread, *, whole: bool) -> History:
         waiting=waiting,
         queued=len(queued),
         seq=story.seq,
-        attempt=story.attempt,
+        attempt=story.told_attempt,
         open_calls=frozenset(story.open_calls),
     )
 
@@ -105,19 +105,20 @@ class _Story:
     secrets: Secrets
     messages: list[Message] = field(default_factory=list)
     open_calls: dict[str, str] = field(default_factory=dict)
+    #: The last event that was told of the last run.
     seq: int = 0
-    attempt: int = 0
+    told_attempt: int = 0
 
     def tell(self, given: RunInput, *, saved_only: bool) -> None:
         run = given.run
-        self.seq = self.attempt = 0
+        self.seq = self.told_attempt = 0
         self.open_calls.clear()
         self.messages.append(_user(given.message_id or f"user-{run.pk}", given.message))
         told = events.shown(run)
         if saved_only and run.status in (RunStatus.QUEUED, RunStatus.RUNNING):
             told = [each for each in told if each[0].attempt <= run.saved_attempt]
         for event, _members in told:
-            self.seq, self.attempt = event.seq, event.attempt
+            self.seq, self.told_attempt = event.seq, event.attempt
         self._read((event.type, members) for event, members in told)
         if run.status not in RUN_ACTIVE:
             self.messages += _never_answered(run, self.open_calls)

@@ -1,0 +1,280 @@
+"""M20: a stream that waits, breaks, grows too long, or sees its worker die."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import aclosing
+from types import SimpleNamespace
+
+import pytest
+from django.test import override_settings
+
+from approvals import services
+from approvals.callers import Caller
+from approvals.hub import hub
+from approvals.models import Run
+from approvals.sockets import HELLO, Message
+from approvals.states import TokenScope
+from hitlagents import events, wire
+from hitlagents.agui import frames, streams
+from hitlagents.agui.streams import Ear, Places, Stream, TooManyStreams
+from hitlagents.engine import threads
+from hitlagents.engine.threads import in_streams
+from hitlagents.models import RunInput, Thread
+from tests.hitlagents.agui import rules
+from tests.plugins.cast import ballot
+
+
+@pytest.fixture
+def thread(transactional_db, make_run, mia):
+    """A thread whose run is queued."""
+    run = make_run()
+    thread = Thread.objects.create(pk=run.thread, agent=run.agent, owner=mia)
+    RunInput.objects.create(run=run, thread=thread, message="hi", message_id="m1")
+    yield thread
+    threads.close()
+
+
+@pytest.fixture
+def run(thread):
+    return Run.objects.get()
+
+
+@pytest.fixture
+def stream(thread, mia):
+    _, secret = services.create_token(mia, name="Page", actor=mia)
+    token = services.authenticate_token(secret)
+
+    def make(**options):
+        caller = Caller(user=mia, scopes=frozenset(TokenScope.values), token=token.pk)
+        return Stream(
+            thread=thread,
+            caller=caller,
+            thread_key="t",
+            run_key="r",
+            modern=True,
+            site="http://127.0.0.1",
+            **options,
+        )
+
+    return make
+
+
+class Read:
+    """A stream as it is read, with what is done meanwhile, off the loop."""
+
+    def __init__(self):
+        self.raw = ""
+
+    def all(self, stream, *meanwhile, lost=frozenset()):
+        """``lost``: texts that a worker took with it."""
+
+        async def go():
+            steps = list(meanwhile)
+            async with aclosing(stream.chunks()) as chunks:
+                async for chunk in chunks:
+                    self.raw += chunk.decode()
+                    if steps and steps[0][0] in self.raw:
+                        await in_streams(steps.pop(0)[1])
+            assert not steps
+
+        asyncio.run(asyncio.wait_for(go(), 30))
+        found = rules.events_of(self.raw)
+        kept = [event for event in found if event.get("messageId") not in lost]
+        rules.check(kept, modern=stream.modern)
+        return found
+
+
+@pytest.fixture
+def read():
+    return Read().all
+
+
+def claim(run, owner="worker"):
+    claimed = services.claim_run(run.pk, owner=owner)
+    assert claimed is not None
+    return claimed
+
+
+def write(run, attempt, seq, *told):
+    with services.unit_of_work() as work:
+        events.append(run, attempt, list(enumerate(told, seq)))
+        work.tell_run(run)
+
+
+def started(run):
+    return wire.run_started(run.thread, run.pk)
+
+
+def finish(run, attempt, seq, *told):
+    with services.unit_of_work():
+        ending = wire.run_finished(run.thread, run.pk, [])
+        events.append(run, attempt, list(enumerate([*told, ending], seq)))
+        services.finish_run(run.pk, attempt=attempt)
+
+
+def test_m20_a_worker_that_dies_leaves_no_half_text_behind(stream, read, run):
+    first = claim(run)
+    half = [wire.text_start("m"), wire.text_content("m", "Half")]
+    write(run, 1, 1, started(run), *half)
+
+    def another_takes_over():
+        services.release_run(run.pk, attempt=first.attempt)
+        assert claim(run).attempt == 2
+        whole = [wire.text_start("n"), wire.text_content("n", "Whole")]
+        finish(run, 2, 4, started(run), *whole, wire.text_end("n"))
+
+    told = read(stream(), ("Half", another_takes_over), lost={"m"})
+    last = [e for e in told if e["type"] == "MESSAGES_SNAPSHOT"][-1]["messages"]
+    assert [m["content"] for m in last] == ["hi", "Whole"]
+    assert told[-1]["outcome"] == {"type": "success"}
+
+
+def test_m20_a_quiet_stream_says_that_it_lives(stream, read, run, monkeypatch):
+    monkeypatch.setattr(streams, "KEEP_ALIVE", 0.05)
+    attempt = claim(run).attempt
+    told = read(
+        stream(),
+        (frames.KEEP_ALIVE.decode() * 3, lambda: finish(run, attempt, 1, started(run))),
+    )
+    assert told[-1]["outcome"] == {"type": "success"}
+
+
+def test_m20_a_stream_has_a_size_after_which_it_ends(stream, read, run, monkeypatch):
+    """Nothing says how far a reader is behind, so what is sent at all is bounded."""
+    monkeypatch.setattr(streams, "MOST_BYTES", 2000)
+    claim(run)
+    write(run, 1, 1, started(run), wire.text_start("m"))
+
+    def more(n):
+        return lambda: write(run, 1, 3 + n, wire.text_content("m", f"{n}" * 900))
+
+    told = read(
+        stream(), ("TEXT_MESSAGE_START", more(0)), ("000", more(1)), ("111", more(2))
+    )
+    assert told[-1]["code"] == "too_long"
+    assert told[-2]["type"] == "TEXT_MESSAGE_END"
+
+
+def test_m20_many_events_are_read_in_parts(stream, read, run, monkeypatch):
+    monkeypatch.setattr(streams, "MOST_EVENTS", 3)
+    attempt = claim(run).attempt
+    words = [wire.text_content("m", f"{n} ") for n in range(20)]
+    told = [started(run), wire.text_start("m"), *words, wire.text_end("m")]
+    write(run, attempt, 1, *told)
+    heard = read(stream(), ("19 ", lambda: finish(run, attempt, 24)))
+    texts = [e["delta"] for e in heard if e["type"] == "TEXT_MESSAGE_CONTENT"]
+    assert texts == [f"{n} " for n in range(20)]
+
+
+def test_m20_a_stream_that_breaks_says_so(stream, read, run, monkeypatch, caplog):
+    def broken(*args):
+        raise RuntimeError("disk")
+
+    monkeypatch.setattr(streams, "glance", broken)
+    told = read(stream())
+    assert told[-1]["type"] == "RUN_ERROR"
+    assert "disk" not in json.dumps(told)
+    assert "A stream of thread" in caplog.text
+
+
+def doubtful(run, make_interrupts, rita):
+    """A worker died inside the tool."""
+    (interrupt,) = make_interrupts(1, run=run)
+    services.decide(interrupt.pk, ballot(interrupt), reviewer=rita)
+    inside = claim(run)
+    (answer,) = inside.answers
+    services.begin_execution(
+        run.pk, attempt=inside.attempt, call=answer.call, owner="worker"
+    )
+    services.release_run(run.pk, attempt=inside.attempt)
+    assert services.claim_run(run.pk, owner="next") is None
+
+
+@pytest.mark.parametrize("expects", [True, False])
+def test_m18_a_run_in_doubt_is_told_as_it_is(
+    stream, read, run, make_interrupts, rita, expects
+):
+    doubtful(run, make_interrupts, rita)
+    told = read(stream(expects=expects))
+    if expects:
+        assert told[-1]["code"] == "in_doubt"
+    else:
+        assert told[-1]["outcome"] == {"type": "success"}
+        (notice,) = [e for e in told if e["type"] == "CUSTOM"]
+        assert notice["value"]["code"] == "in_doubt"
+
+
+def test_m20_a_held_stream_waits_for_a_run_in_doubt_to_be_settled(
+    stream, read, run, make_interrupts, rita, monkeypatch
+):
+    monkeypatch.setattr(streams, "KEEP_ALIVE", 0.05)
+    monkeypatch.setattr(streams, "LOOK_WAITING", 0.05)
+    doubtful(run, make_interrupts, rita)
+
+    def settled():
+        services.settle_execution(
+            run.executions.get().pk, settlement="ran", actor=rita, note="It did."
+        )
+        attempt = claim(run).attempt
+        finish(run, attempt, 1, started(run))
+
+    told = read(stream(hold=True), (frames.KEEP_ALIVE.decode(), settled))
+    assert told[-1]["outcome"] == {"type": "success"}
+
+
+def test_m20_a_reader_who_leaves_leaves_nothing_behind(stream, run):
+    claim(run)
+
+    async def go():
+        chunks = stream().chunks()
+        await anext(chunks)
+        await anext(chunks)
+        reading = asyncio.ensure_future(anext(chunks))
+        await asyncio.sleep(0.2)
+        assert hub._ears
+        reading.cancel()
+        await asyncio.gather(reading, return_exceptions=True)
+        await chunks.aclose()
+        assert not hub._ears
+        assert f"run.{run.pk}" not in hub._listeners
+        assert len(asyncio.all_tasks()) <= 2  # this one, and the hub's
+
+    asyncio.run(go())
+
+
+# Places and ears
+
+
+@override_settings(SAYSO_AGUI_STREAMS=2)
+def test_m20_a_place_is_given_back_and_one_that_never_began_lapses():
+    places = Places()
+    first, second = places.take(1), places.take(1)
+    with pytest.raises(TooManyStreams):
+        places.take(1)
+    places.take(2)
+    places.give_back(first)
+    places.give_back(first)
+    third = places.take(1)
+    third.begun = True
+    second.taken = third.taken = -Places.START
+    places.take(1)
+    with pytest.raises(TooManyStreams):
+        places.take(1)
+
+
+def test_m20_an_ear_has_room_for_so_much():
+    async def go():
+        ear = Ear(SimpleNamespace())
+        for n in range(2000):
+            ear.offer(Message({"op": "delta", "seq": n}))
+        heard, look = ear.take()
+        assert len(heard) == streams.MOST_HEARD
+        assert heard[-1]["seq"] == 1999
+        assert not look
+        ear.offer(HELLO)
+        await asyncio.wait_for(ear.wait(10), 1)
+        assert ear.take() == ([], True)
+
+    asyncio.run(go())
