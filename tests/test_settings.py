@@ -170,3 +170,19 @@ def test_a_database_address_may_name_a_socket():
 def test_a_database_address_that_cannot_be_used_is_refused(url, message):
     with pytest.raises(ImproperlyConfigured, match=message):
         databases.postgresql(url, pool_size=4)
+
+
+def test_origins_of_other_pages_are_none_unless_they_are_named(data):
+    assert read("s.SAYSO_CORS_ORIGINS", **data) == []
+    named = "https://a.example.org, http://127.0.0.1:3000/"
+    assert read("s.SAYSO_CORS_ORIGINS", **data, SAYSO_CORS_ORIGINS=named) == [
+        "https://a.example.org",
+        "http://127.0.0.1:3000",
+    ]
+
+
+@pytest.mark.parametrize("origin", ["*", "a.example.org", "https://a/b", "null"])
+def test_what_is_no_origin_is_refused_in_a_sentence(data, origin):
+    done = manage("check", **data, SAYSO_CORS_ORIGINS=origin)
+    assert done.returncode != 0
+    assert f"SAYSO_CORS_ORIGINS names '{origin}'" in done.stderr
