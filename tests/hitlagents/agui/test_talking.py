@@ -42,6 +42,8 @@ def test_m20_words_come_while_they_are_written(ritas):
             if event["type"] == "TEXT_MESSAGE_CONTENT":
                 break
         assert Run.objects.get().status == "running"
+    # The reader has left; the run has not.
+    wait_for_run("finished")
 
 
 def test_m2_an_interrupt_is_told_as_the_framework_tells_it(ritas, server):
