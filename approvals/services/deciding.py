@@ -219,7 +219,7 @@ def _bad_content(interrupt: Interrupt, ballot: Ballot) -> ApprovalsError | None:
             and interrupt.response_schema
         ):
             said = canonical.dumps({"approved": True, **ballot.answer})
-            problem = misfit(interrupt.response_schema, said)
+            problem = misfit_of_answer(interrupt.response_schema, said)
             if problem:
                 return InvalidDecision(problem, field="answer")
         if ballot.verdict == Verdict.ANSWER and interrupt.response_schema:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Never
+from typing import TYPE_CHECKING, Any, Never
 
 from ag_ui.core import ResumeEntry, RunAgentInput, UserMessage
 from django.conf import settings
@@ -14,13 +15,18 @@ from pydantic import ValidationError
 
 from approvals.exceptions import ApprovalsError
 from approvals.models import Tool
-from hitlagents import registry
-from hitlagents.adapters.base import AgentRunError
+from hitlagents import tool_reading
 from hitlagents.conversations import MAX_MESSAGE
+from hitlagents.models import ToolReading
+
+if TYPE_CHECKING:
+    from django.contrib.auth.models import User
 
 MAX_ID = 200
 #: More new messages than this are nobody's typing.
 MAX_NEW = 20
+#: Seconds a worker may take to read an agent's tools, once in the life of an installation.
+TOOLS_WITHIN = 15.0
 #: Kinds of a message, which pydantic names in the path of an error.
 ROLES = frozenset(
     {"activity", "assistant", "developer", "reasoning", "system", "tool", "user"}
@@ -102,17 +108,13 @@ def read(request: HttpRequest) -> Asked:
     )
 
 
-def refuse_duplicate_tools(agent: str, names: Sequence[str]) -> None:
+def refuse_duplicate_tools(agent: str, names: Sequence[str], *, person: User) -> None:
     """Tools of the page share one room with the agent's. Raises DuplicateTool."""
     if not names:
         return
     ours = Tool.objects.filter(agent=agent)
     if not ours.exists():
-        # Registered at their first use, which has not been.
-        try:
-            registry.adapter_for(agent, frozenset())
-        except AgentRunError:
-            return  # The run will say so.
+        _wait_for_tools(agent, person)
     taken = set(ours.filter(name__in=names).values_list("name", flat=True))
     for place, name in enumerate(names):
         if name in taken:
@@ -120,6 +122,17 @@ def refuse_duplicate_tools(agent: str, names: Sequence[str]) -> None:
                 f"Duplicate tool name: {name}", field=f"tools.{place}.name"
             )
         taken.add(name)
+
+
+def _wait_for_tools(agent: str, person: User) -> None:
+    """Have a worker read the agent's tools, which nobody has needed before. If it cannot,
+    no run of the agent can begin either, and that says why."""
+    tool_reading.ask(agent, person=person)
+    until = time.monotonic() + TOOLS_WITHIN
+    while time.monotonic() < until:
+        if ToolReading.objects.filter(pk=agent, ended_at__isnull=False).exists():
+            return
+        time.sleep(0.05)
 
 
 def _json(request: HttpRequest) -> Any:

@@ -43,7 +43,8 @@ def interrupt_for(interrupt: Interrupt, *, site: str, modern: bool) -> dict[str,
 def may_edit(interrupt: Interrupt, ruling: Ruling) -> bool:
     """Whether an approval may bring other arguments."""
     return (
-        interrupt.kind == InterruptKind.APPROVAL
+        interrupt.editable
+        and interrupt.kind == InterruptKind.APPROVAL
         and Verdict.APPROVE in interrupt.verdicts
         and ruling.gate != Gate.REFUSE
         and ruling.approvals_required == 1

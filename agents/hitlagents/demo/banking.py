@@ -139,6 +139,7 @@ SPEC = AgentSpec(
     distribution=DISTRIBUTION,
     install=INSTALL,
     build=build,
+    cancel=GenkitAdapter.cancel,
     model_label=lambda: from_environment(scripted_banking.reply).label,
     models=model_choice.CHOICES,
     page=bank.PAGE,

@@ -131,6 +131,7 @@ SPEC = AgentSpec(
     distribution=DISTRIBUTION,
     install=INSTALL,
     build=build,
+    cancel=GenkitAdapter.cancel,
     model_label=lambda: from_environment(scripted_writer.reply).label,
     models=model_choice.CHOICES,
     page=page(files_page(workspaces)),

@@ -23,7 +23,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -35,12 +35,14 @@ django.setup()
 
 from approvals.schemas import InterruptDraft, ToolCall, ToolSpec  # noqa: E402
 from approvals.states import InterruptKind, Verdict  # noqa: E402
-from hitlagents import catalog, registry  # noqa: E402
+from hitlagents import catalog  # noqa: E402
 from hitlagents.adapters.base import (  # noqa: E402
     ANSWER,
+    Adapter,
     AgentRunError,
     AgentSpec,
     Finished,
+    Gating,
     Host,
     Interrupted,
     Outcome,
@@ -206,20 +208,25 @@ def note(file: str, line: str) -> None:
         noted.write(f"{line}\n")
 
 
-SPEC = AgentSpec(
-    slug=AGENT,
-    name="Clerk",
-    framework="test",
-    metadata_key="agent_framework",
-    description="Does what it is told.",
-    distribution="django",
-    install="",
-    build=lambda gating: Clerk(),
-)
+def broken(gating: Gating) -> Adapter:
+    raise AgentRunError("The model is set up wrong.", retryable=True)
+
+
+def spec(slug: str, build: Callable[[Gating], Adapter]) -> AgentSpec:
+    return AgentSpec(
+        slug=slug,
+        name=slug.title(),
+        framework="test",
+        metadata_key="agent_framework",
+        description="Does what it is told.",
+        distribution="django",
+        install="",
+        build=build,
+    )
 
 
 if __name__ == "__main__":
     adapter = Clerk()
-    catalog._AGENTS[AGENT] = SPEC
-    registry.adapter_for = lambda slug, allowed: adapter
+    catalog.take(spec(AGENT, lambda gating: adapter))
+    catalog.take(spec("broken", broken))
     execute_from_command_line(["manage.py", *sys.argv[1:]])

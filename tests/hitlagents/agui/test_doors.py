@@ -9,12 +9,9 @@ import httpx
 import pytest
 from django.conf import settings
 
-from approvals import services
 from approvals.models import Run, Tool
 from approvals.states import TokenScope
-from hitlagents import registry
-from hitlagents.adapters.base import AgentRunError
-from hitlagents.agui import intake
+from hitlagents import catalog
 from hitlagents.models import Thread
 from tests.approvals.pages import sign_in
 from tests.hitlagents.agui.conftest import CSRF, YES, resolved
@@ -226,26 +223,22 @@ def test_m5_two_tools_of_one_name_are_refused_in_words(
     assert server.heard() == []
 
 
-def test_m5_the_first_request_of_an_agent_finds_its_tools(desk, monkeypatch):
-    """Nothing has run yet, so the registry does not know them."""
+def test_m5_the_first_request_of_an_agent_waits_until_its_tools_are_read(
+    open_page, mia
+):
+    """Nothing has run yet, so nobody has registered them."""
     Tool.objects.all().delete()
-
-    def build(slug, allowed):
-        services.register_tools(slug, TOOLS)
-
-    monkeypatch.setattr(registry, "adapter_for", build)
-    with pytest.raises(intake.DuplicateTool):
-        intake.refuse_duplicate_tools(AGENT, ["pay"])
+    tools = [{"name": "pay", "description": ""}]
+    page = open_page(mia)
+    problem(page.raw(tools=tools), 422, "duplicate_tool_name")
+    assert Tool.objects.filter(agent=AGENT).count() == len(TOOLS)
 
 
-def test_m5_an_agent_that_cannot_run_refuses_no_tools(desk, monkeypatch):
-    Tool.objects.all().delete()
-
-    def build(slug, allowed):
-        raise AgentRunError("not installed", retryable=True)
-
-    monkeypatch.setattr(registry, "adapter_for", build)
-    intake.refuse_duplicate_tools(AGENT, ["pay"])
+def test_m5_tools_that_cannot_be_read_hold_nobody_up(open_page, mia, server):
+    page = open_page(mia, agent="broken")
+    page.messages = HELLO["messages"]
+    answer = page.post(tools=[{"name": "pay", "description": ""}])
+    assert answer.notices == ["client_tools_ignored"]
 
 
 # Pages elsewhere
@@ -299,7 +292,11 @@ def test_m20_copilotkit_asks_which_agents_there_are(open_page, mia, server):
     told = response.json()
     assert told["mode"] == "sse"
     assert told["version"] == settings.SAYSO_VERSION
-    assert set(told["agents"]) == {"clerk", "file-ops", "scheduler", "support"}
+    assert set(told["agents"]) == {
+        "broken",
+        *(spec.slug for spec in catalog.agents()),
+        AGENT,
+    }
     assert told["agents"]["clerk"] == {
         "name": "clerk",
         "description": "Does what it is told.",
