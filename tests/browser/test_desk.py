@@ -268,6 +268,7 @@ def test_every_page_is_accessible_and_fits(member, reviewer, sign_in, scheme, si
         "cancel": f"{run}cancel/",
         "audit": "/audit/?verify=1",
         "entry": "/audit/1/",
+        "tokens": "/tokens/",
     }
     for name, address in pages.items():
         admin.goto(address)

@@ -1,7 +1,7 @@
 """Interrupts as this endpoint tells them: the framework's shape, and what binds an answer.
 
 Beside what every AG-UI front end reads, ``metadata.sayso`` holds the digest of what is
-decided about and the address of the request on the desk.
+decided about, and the addresses of the request on the desk and of the conversation.
 """
 
 from __future__ import annotations
@@ -32,7 +32,10 @@ def interrupt_for(interrupt: Interrupt, *, site: str, modern: bool) -> dict[str,
     shape["metadata"]["sayso"] = {
         **shape["metadata"].get("sayso", {}),
         "digest": services.shown_digest(interrupt, ruling),
+        # Where reviewers decide, and where whoever talks to the agent sees it stand.
         "url": site + reverse("interrupt", args=[interrupt.pk]),
+        "conversation": site
+        + reverse("thread", args=[interrupt.run.agent, interrupt.run.thread]),
     }
     if not modern:
         # Its clients can neither answer nor cancel what has expired.

@@ -139,6 +139,41 @@ def test_m7_m8_openai_agents(page_for):
     assert answer.text
 
 
+def test_m10_a_question_to_whoever_talks_is_answered_on_their_own_page(served):
+    """The card of ``book_call``, durable: the member may answer it and nothing else."""
+    url, _, manage = served
+    page = Page(url, manage("create_token", "member").splitlines()[-1])
+    page.agent = "scheduler"
+    answer = page.say("Please book an intro call with sales to discuss pricing")
+    (interrupt,) = answer.interrupts
+    assert interrupt["reason"] == "input_required"
+    times = interrupt["responseSchema"]["properties"]["chosen_time"]["examples"]
+    wrong = page.resume(resolved(interrupt, {"chosen_time": "tomorrow"}))
+    assert wrong.interrupts == [interrupt]
+    assert wrong.notices == ["invalid_decision"]
+    answer = page.resume(resolved(interrupt, {"chosen_time": times[0]}))
+    assert answer.outcome == "success"
+    assert times[0] in result(answer)
+
+
+@pytest.mark.parametrize(
+    ("agent", "text", "tool"),
+    [
+        ("banking", "Transfer $500 to account 12345 for rent.", "transferMoney"),
+        ("writer", "Write “Ready for review.” to status.md", "write_file"),
+    ],
+)
+def test_m12_genkit(page_for, agent, text, tool):
+    page = page_for(agent)
+    (interrupt,) = page.say(text).interrupts
+    function_call = interrupt["metadata"]["genkit"]["function_call"]
+    assert function_call["name"] == tool
+    answer = page.resume(resolved(interrupt, YES))
+    assert answer.outcome == "success"
+    assert result(answer)
+    assert answer.text
+
+
 def test_m11_langgraph(page_for):
     page = page_for("support")
     (interrupt,) = page.say("Reply to Dana about invoice 1042").interrupts

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import json
+import socket
 import threading
 import time
 from contextlib import ExitStack
+from urllib.parse import urlsplit
 
+import httpx
 import pytest
+from django.conf import settings
+from django.contrib.sessions.models import Session
 
 from approvals import clock
 from approvals.models import ApiToken, Run
 from hitlagents.models import Thread
-from tests.hitlagents.agui.conftest import NO, YES, resolved
+from tests.approvals.pages import sign_in
+from tests.hitlagents.agui.conftest import CSRF, NO, PATIENCE, YES, resolved
 from tests.hitlagents.engine.conftest import eventually
 
 
@@ -64,8 +71,10 @@ def test_m2_an_interrupt_is_told_as_the_framework_tells_it(ritas, server):
     assert schema["properties"]["editedArgs"]["properties"] == {
         "filename": {"type": "string"}
     }
-    url = interrupt["metadata"]["sayso"]["url"]
-    assert url == f"{server.url}/inbox/{interrupt['id']}/"
+    ours = interrupt["metadata"]["sayso"]
+    assert ours["url"] == f"{server.url}/inbox/{interrupt['id']}/"
+    thread = Thread.objects.get()
+    assert ours["conversation"] == f"{server.url}/agents/clerk/{thread.pk}/"
     assert server.ran() == []
 
 
@@ -366,6 +375,52 @@ def test_m20_readers_who_hold_take_no_thread_from_anybody(
         begun = time.monotonic()
         assert open_page(fin).say("hello").text == "You said: hello"
         assert time.monotonic() - begun < 10
+
+
+def test_m20_a_held_stream_of_a_session_ends_with_it(server, mia, open_page):
+    page = open_page(mia)
+    page.say("delete a.txt")
+    with httpx.stream(
+        "POST",
+        page.address("connect/"),
+        params={"hold": "1"},
+        json=page.body(),
+        cookies={
+            settings.SESSION_COOKIE_NAME: sign_in(mia),
+            settings.CSRF_COOKIE_NAME: CSRF,
+        },
+        headers={"X-CSRFToken": CSRF},
+        timeout=PATIENCE,
+    ) as response:
+        seen = ""
+        for line in response.iter_lines():
+            seen += line
+            if "sayso.held" in line:
+                Session.objects.all().delete()
+    assert "You are not signed in any more." in seen
+
+
+def test_m20_readers_who_never_read_keep_no_place(open_page, mia, server):
+    """They take what fits into the buffers of their connection, and it is over."""
+    page = open_page(mia)
+    page.messages = [{"id": "m1", "role": "user", "content": "talk 40"}]
+    body = json.dumps(page.body()).encode()
+    head = "".join(f"{name}: {value}\r\n" for name, value in page.headers().items())
+    address = urlsplit(server.url)
+    request = (
+        f"POST /agui/clerk/ HTTP/1.1\r\nHost: {address.netloc}\r\n{head}"
+        f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    ).encode() + body
+    with ExitStack() as connections:
+        for _ in range(6):
+            one = socket.create_connection((address.hostname, address.port))
+            connections.enter_context(one)
+            one.sendall(request)
+        wait_for_run("running")
+        wait_for_run("finished")
+        assert eventually(lambda: page.raw(path="connect/").status_code == 200)
+    assert page.show().messages[-1]["content"].startswith("word 0 word 1 ")
+    assert server.heard() == ["talk 40"]
 
 
 def test_m14_nothing_a_page_sends_as_an_answer_counts_without_a_resume(ritas, server):
