@@ -10,12 +10,8 @@ leaves or loses the right to listen.
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
-import threading
-import time
-from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
@@ -26,19 +22,19 @@ from django.conf import settings
 from django.http import StreamingHttpResponse
 
 from approvals.callers import Caller
-from approvals.exceptions import ApprovalsError
 from approvals.hub import hub
 from approvals.models import Run
-from approvals.sockets import HELLO, Message
 from approvals.states import RunStatus
 from hitlagents import wire
 from hitlagents.agui import frames
 from hitlagents.agui.frames import Notice
+from hitlagents.agui.hearing import Ear, glance, is_still, lets_go_on, stands
+from hitlagents.agui.places import Place
 from hitlagents.agui.shapes import interrupt_for
-from hitlagents.agui.snapshot import History, Secrets, history, secrets_of
-from hitlagents.agui.telling import Stored, Telling
+from hitlagents.agui.snapshot import History, history
+from hitlagents.agui.telling import Telling
 from hitlagents.engine.threads import in_streams
-from hitlagents.models import RunEvent, Thread
+from hitlagents.models import Thread
 from hitlagents.wire import Event
 
 logger = logging.getLogger(__name__)
@@ -50,70 +46,7 @@ LOOK_RUNNING, LOOK_WAITING, LOOK_ENDING = 2.0, 5.0, 0.1
 #: How long the next message of a run that ended may take to start its run.
 NEXT_RUN = 10.0
 
-#: More live messages than this are given up: the stored events say the same.
-MOST_HEARD = 500
 MOST_BYTES = 32_000_000
-#: Events taken from storage at once.
-MOST_EVENTS = 500
-
-
-class TooManyStreams(ApprovalsError):
-    """You have too many open streams."""
-
-    http_status = 429
-    code = "too_many_streams"
-
-
-# How many
-
-
-@dataclass(eq=False)
-class Place:
-    """One stream's place among those of its reader."""
-
-    user: int
-    taken: float
-    #: It is being read; a place whose stream never began is free again soon.
-    begun: bool = False
-
-    def release(self) -> None:
-        places.give_back(self)
-
-
-class Places:
-    """Who has how many streams in this process."""
-
-    START = 30.0
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._taken: dict[int, set[Place]] = {}
-
-    def take(self, user: int) -> Place:
-        """Raises TooManyStreams."""
-        now = time.monotonic()
-        with self._lock:
-            own = self._taken.setdefault(user, set())
-            for place in [p for p in own if not p.begun and now - p.taken > self.START]:
-                own.discard(place)
-            if len(own) >= settings.SAYSO_AGUI_STREAMS:
-                raise TooManyStreams(
-                    f"You have {len(own)} open streams, and no more are kept for one "
-                    "person. Close some first."
-                )
-            place = Place(user, now)
-            own.add(place)
-            return place
-
-    def give_back(self, place: Place) -> None:
-        with self._lock:
-            own = self._taken.get(place.user, set())
-            own.discard(place)
-            if not own:
-                self._taken.pop(place.user, None)
-
-
-places = Places()
 
 
 class EventStream(StreamingHttpResponse):
@@ -138,92 +71,6 @@ async def _begun(stream: Stream, place: Place) -> AsyncIterator[bytes]:
             yield chunk
 
 
-# What is heard
-
-
-class Ear:
-    """What the hub says about one run, as far as there is room."""
-
-    def __init__(self, run: UUID) -> None:
-        self.scopes = frozenset({f"run.{run}"})
-        self._heard: deque[dict[str, Any]] = deque(maxlen=MOST_HEARD)
-        self._something = asyncio.Event()
-        #: The stored events have more to tell.
-        self._look = False
-
-    def offer(self, message: Message) -> None:
-        if message is HELLO or not message.is_delta:
-            self._look = True
-        else:
-            self._heard.append(message.fields)
-        self._something.set()
-
-    async def wait(self, seconds: float) -> None:
-        try:
-            async with asyncio.timeout(seconds):
-                await self._something.wait()
-        except TimeoutError:
-            return
-
-    def take(self) -> tuple[list[dict[str, Any]], bool]:
-        """What was heard since, and whether to look at what is stored."""
-        heard, look = list(self._heard), self._look
-        self._heard.clear()
-        self._look = False
-        self._something.clear()
-        return heard, look
-
-
-# What is read
-
-
-@dataclass(frozen=True, kw_only=True)
-class Glance:
-    """A run at one moment, with what is new of it."""
-
-    status: RunStatus
-    error: str
-    events: Sequence[Stored]
-    secrets: Secrets
-    #: The run that came after it on the thread.
-    following: UUID | None
-    queued: bool
-    #: The reader may still listen.
-    welcome: bool
-
-
-def glance(thread: Thread, run_id: UUID, seq: int, caller: Caller | None) -> Glance:
-    """Read in this order: a status never says more than the events that are read."""
-    welcome = caller is None or caller.still_is()
-    run = Run.objects.get(pk=run_id)
-    after = thread.inputs.filter(run__created__gt=run.created)
-    following = after.order_by("run__created").values_list("run", flat=True).first()
-    queued = thread.queued.exists()
-    rows = RunEvent.objects.filter(run=run_id, seq__gt=seq).order_by("seq")
-    events = [
-        Stored(
-            seq=row.seq,
-            attempt=row.attempt,
-            type=row.type,
-            members=json.loads(row.payload),
-        )
-        for row in rows[:MOST_EVENTS]
-    ]
-    calls = any(event.type == "TOOL_CALL_ARGS" for event in events)
-    return Glance(
-        status=RunStatus(run.status),
-        error=run.error,
-        events=events,
-        secrets=secrets_of(thread.agent) if calls else {},
-        following=following,
-        queued=queued,
-        welcome=welcome,
-    )
-
-
-# The stream
-
-
 @dataclass(kw_only=True)
 class Stream:
     """One answer to one request.
@@ -246,7 +93,13 @@ class Stream:
     _ear: Ear | None = None
     _sent: int = 0
     _checked: float = 0.0
-    _held: frozenset[str] = frozenset()
+    _run_id: UUID | None = None
+    _telling: Telling = field(default_factory=Telling)
+    #: Since when the run stands still.
+    _ended_at: float = 0.0
+    #: What a held stream has said that it waits for.
+    _held: frozenset[UUID] = frozenset()
+    #: The messages of the last snapshot.
     _shown: list[Any] | None = None
 
     async def chunks(self) -> AsyncGenerator[bytes]:
@@ -271,10 +124,11 @@ class Stream:
                     events = finished.result()
                 except StopAsyncIteration:
                     return
-                chunk = frames.encode(events)
-                self._sent += len(chunk)
-                last = loop.time()
-                yield chunk
+                if events:
+                    chunk = frames.encode(events)
+                    self._sent += len(chunk)
+                    last = loop.time()
+                    yield chunk
         finally:
             if waiting is not None:
                 waiting.cancel()
@@ -298,82 +152,83 @@ class Stream:
             yield [wire.run_error("The stream broke. Connect again to go on.")]
 
     async def _follow(self, thread: Thread) -> AsyncGenerator[list[Event]]:
+        """The thread from its snapshot to where it stands still."""
         known = await in_streams(history, thread, whole=False)
         yield self._snapshot(known)
-        run = known.run
-        if run is None:
+        if known.run is None:
             yield [*self._spoken(), self._finished({"type": "success"})]
             return
-        telling = _telling(known)
-        run_id = run.pk
-        self._listen(run_id)
-        ended_at = 0.0
-        look = True
+        self._begin(known.run.pk, _telling(known))
+        until, look = 0.0, True
         while True:
-            now = asyncio.get_running_loop().time()
-            every = LOOK_RUNNING
             if look:
-                seen = await self._glance(thread, run_id, telling, now)
-                if told := telling.stored(seen.events, seen.secrets):
-                    yield told
-                if not seen.welcome or self._sent > MOST_BYTES:
-                    yield [*telling.close(), _cut(welcome=seen.welcome)]
+                events, next_look = await self._look(thread)
+                yield events
+                if next_look is None:
                     return
-                if telling.cut_off:
-                    known = await in_streams(history, thread, whole=False)
-                    yield [*telling.close(), *self._snapshot(known)]
-                    telling = _telling(known)
-                    continue
-                if len(seen.events) == MOST_EVENTS:
-                    continue
-                if not _is_still(seen.status):
-                    self._held, self.expects, ended_at = frozenset(), True, 0.0
-                elif seen.following is not None and not _stands(seen.status):
-                    yield telling.close()
-                    run_id, telling = seen.following, Telling()
-                    self._held, self.expects, ended_at = frozenset(), True, 0.0
-                    self._listen(run_id)
-                    continue
-                else:
-                    ended_at = ended_at or now
-                    if (
-                        seen.queued
-                        and _lets_go_on(seen.status)
-                        and now - ended_at < NEXT_RUN
-                    ):
-                        every = LOOK_ENDING
-                    else:
-                        every = LOOK_WAITING
-                        final = await in_streams(history, thread, whole=True)
-                        ending = await in_streams(self._ending, final)
-                        if ending:
-                            yield [*telling.close(), *ending]
-                            if ending[-1][0] in ("RUN_FINISHED", "RUN_ERROR"):
-                                return
-            told, look = await self._hear(telling, now + every)
-            if told:
-                yield told
+                until = next_look
+            events, look = await self._hear(until)
+            yield events
 
-    async def _glance(
-        self, thread: Thread, run_id: UUID, telling: Telling, now: float
-    ) -> Glance:
-        """Look at the run, and now and then at whether the reader may still listen."""
+    def _begin(self, run_id: UUID, telling: Telling) -> None:
+        """Follow this run from now on."""
+        self._run_id, self._telling = run_id, telling
+        self._held, self._ended_at = frozenset(), 0.0
+        self._listen(run_id)
+
+    async def _look(self, thread: Thread) -> tuple[list[Event], float | None]:
+        """Read what is new; says when to look again at the latest, None at the end."""
+        assert self._run_id is not None
+        now = asyncio.get_running_loop().time()
         due = now - self._checked >= settings.SAYSO_LIVE_CHECK_SECONDS
-        if due:
-            self._checked = now
+        self._checked = now if due else self._checked
         caller = self.caller if due else None
-        return await in_streams(glance, thread, run_id, telling.read, caller)
+        seen = await in_streams(
+            glance, thread, self._run_id, self._telling.read, caller
+        )
+        told = self._telling.stored(seen.events, seen.secrets)
+        if not seen.welcome or self._sent > MOST_BYTES:
+            return [*told, *self._telling.close(), _cut(welcome=seen.welcome)], None
+        if self._telling.cut_off:
+            known = await in_streams(history, thread, whole=False)
+            told += [*self._telling.close(), *self._snapshot(known)]
+            self._telling = _telling(known)
+            return told, now
+        if seen.more:
+            return told, now
+        if not is_still(seen.status):
+            self._held, self.expects, self._ended_at = frozenset(), True, 0.0
+            return told, now + LOOK_RUNNING
+        if seen.following is not None and not stands(seen.status):
+            told += self._telling.close()
+            self._begin(seen.following, Telling())
+            self.expects = True
+            return told, now
+        self._ended_at = self._ended_at or now
+        if self.hold and (
+            seen.status == RunStatus.IN_DOUBT
+            or (seen.status == RunStatus.WAITING and seen.waiting == self._held)
+        ):
+            return told, now + LOOK_WAITING
+        soon = seen.queued and lets_go_on(seen.status)
+        if soon and now - self._ended_at < NEXT_RUN:
+            return told, now + LOOK_ENDING
+        known = await in_streams(history, thread, whole=True)
+        ending = await in_streams(self._ending, known)
+        if not ending:
+            return told, now + LOOK_WAITING
+        over = ending[-1][0] in ("RUN_FINISHED", "RUN_ERROR")
+        told += [*self._telling.close(), *ending]
+        return told, None if over else now + LOOK_WAITING
 
-    async def _hear(self, telling: Telling, until: float) -> tuple[list[Event], bool]:
+    async def _hear(self, until: float) -> tuple[list[Event], bool]:
         """Wait for the next thing, or until the run should be looked at anyway; says
         whether it should."""
         assert self._ear is not None
         left = until - asyncio.get_running_loop().time()
         await self._ear.wait(max(0.0, left))
         deltas, look = self._ear.take()
-        told: list[Event] = []
-        for delta in deltas:
-            told += telling.live(delta)
+        told = [event for delta in deltas for event in self._telling.live(delta)]
         return told, look or not deltas
 
     def _listen(self, run: UUID | None) -> None:
@@ -385,39 +240,41 @@ class Stream:
 
     # How it ends
 
-    def _ending(self, known: History) -> list[Event] | None:
+    def _ending(self, known: History) -> list[Event]:
         """The last events for a thread that stands still; those of a pause that is held;
-        None if it goes on after all. Reads the rules."""
+        none if it goes on after all. Reads the rules."""
         run = known.run
         assert run is not None
         status = RunStatus(run.status)
-        if not _is_still(status):
-            return None
-        messages = self._snapshot(known)
+        if not is_still(status):
+            return []
         if status == RunStatus.WAITING:
-            if not known.waiting:
-                return None
-            shapes = [
-                interrupt_for(interrupt, site=self.site, modern=self.modern)
-                for interrupt in known.waiting
-            ]
-            if self.hold:
-                return self._hold(messages, shapes)
-            if self.sent_messages and known.queued:
-                self.notices.append(KEPT)
-            outcome = {"type": "interrupt", "interrupts": shapes}
-            return [*messages, *self._spoken(), self._finished(outcome)]
-        if status == RunStatus.IN_DOUBT and self.hold:
-            return None
+            return self._waiting(known) if known.waiting else []
         trouble = _trouble(run)
         if trouble is not None and self.expects and status != RunStatus.CANCELLED:
             error = ("RUN_ERROR", {"message": trouble.message, "code": trouble.code})
-            return [*messages, *self._spoken(), error]
+            return [*self._snapshot(known), *self._spoken(), error]
         if trouble is not None:
             self.notices.append(trouble)
         cancelled = status == RunStatus.CANCELLED and self.expects and self.modern
         outcome = {"type": "cancelled" if cancelled else "success"}
-        return [*messages, *self._spoken(), self._finished(outcome)]
+        return [*self._snapshot(known), *self._spoken(), self._finished(outcome)]
+
+    def _waiting(self, known: History) -> list[Event]:
+        """End with the open interrupts, or say what is waited for and stay."""
+        shapes = [
+            interrupt_for(interrupt, site=self.site, modern=self.modern)
+            for interrupt in known.waiting
+        ]
+        if self.sent_messages and known.queued and not self.hold:
+            self.notices.append(KEPT)
+        told = [*self._snapshot(known), *self._spoken()]
+        if not self.hold:
+            outcome = {"type": "interrupt", "interrupts": shapes}
+            return [*told, self._finished(outcome)]
+        self.notices.clear()
+        self._held = frozenset(interrupt.pk for interrupt in known.waiting)
+        return [*told, frames.custom("sayso.held", {"interrupts": shapes})]
 
     def _snapshot(self, known: History) -> list[Event]:
         """The messages, unless the last snapshot said the same."""
@@ -425,18 +282,6 @@ class Stream:
             return []
         self._shown = known.messages
         return [frames.snapshot(known.messages)]
-
-    def _hold(
-        self, messages: list[Event], shapes: list[dict[str, Any]]
-    ) -> list[Event] | None:
-        """Say once what is waited for, and stay."""
-        ids = frozenset(shape["id"] for shape in shapes)
-        if ids == self._held:
-            return None
-        self._held = ids
-        told = [*self._spoken(), frames.custom("sayso.held", {"interrupts": shapes})]
-        self.notices.clear()
-        return [*messages, *told]
 
     def _spoken(self) -> list[Event]:
         return [
@@ -466,21 +311,6 @@ KEPT = Notice(
 
 def _telling(known: History) -> Telling:
     return Telling(seq=known.seq, attempt=known.attempt, open_calls=known.open_calls)
-
-
-def _is_still(status: RunStatus) -> bool:
-    """Whether nothing will happen until a person does something."""
-    return status not in (RunStatus.QUEUED, RunStatus.RUNNING)
-
-
-def _stands(status: RunStatus) -> bool:
-    """Whether the run is not over, though still."""
-    return status in (RunStatus.WAITING, RunStatus.IN_DOUBT)
-
-
-def _lets_go_on(status: RunStatus) -> bool:
-    """Whether a message that waits starts the next run now."""
-    return status in (RunStatus.FINISHED, RunStatus.CANCELLED)
 
 
 def _trouble(run: Run) -> Notice | None:

@@ -22,7 +22,8 @@ from hitlagents.adapters.base import AgentSpec
 from hitlagents.agui import intake, resuming
 from hitlagents.agui.frames import Notice
 from hitlagents.agui.intake import Asked
-from hitlagents.agui.streams import EventStream, Stream, places
+from hitlagents.agui.places import places
+from hitlagents.agui.streams import EventStream, Stream
 from hitlagents.models import Thread
 
 CLIENT_TOOLS = Notice(

@@ -51,12 +51,14 @@ class Server:
         return file.read_text("utf-8").splitlines() if file.exists() else []
 
 
-def launch(folder: Path, program: list[str], **environment: str) -> Any:
+def launch(
+    folder: Path, program: list[str], *words: str, **environment: str
+) -> tuple[subprocess.Popen[bytes], str]:
     """Start a server; returns its process and its address."""
     log = folder / "serve.log"
     with log.open("ab") as out:
         process = subprocess.Popen(
-            [sys.executable, *program, "serve"],
+            [sys.executable, *program, "serve", *words],
             cwd=BASE_DIR,
             env=environment,
             stdout=out,

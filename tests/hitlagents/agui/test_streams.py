@@ -17,8 +17,10 @@ from approvals.models import Run
 from approvals.sockets import HELLO, Message
 from approvals.states import TokenScope
 from hitlagents import events, wire
-from hitlagents.agui import frames, streams
-from hitlagents.agui.streams import Ear, Places, Stream, TooManyStreams
+from hitlagents.agui import frames, hearing, streams
+from hitlagents.agui.hearing import Ear
+from hitlagents.agui.places import Places, TooManyStreams
+from hitlagents.agui.streams import Stream
 from hitlagents.engine import threads
 from hitlagents.engine.threads import in_streams
 from hitlagents.models import RunInput, Thread
@@ -158,7 +160,7 @@ def test_m20_a_stream_has_a_size_after_which_it_ends(stream, read, run, monkeypa
 
 
 def test_m20_many_events_are_read_in_parts(stream, read, run, monkeypatch):
-    monkeypatch.setattr(streams, "MOST_EVENTS", 3)
+    monkeypatch.setattr(hearing, "MOST_EVENTS", 3)
     attempt = claim(run).attempt
     words = [wire.text_content("m", f"{n} ") for n in range(20)]
     told = [started(run), wire.text_start("m"), *words, wire.text_end("m")]
@@ -270,7 +272,7 @@ def test_m20_an_ear_has_room_for_so_much():
         for n in range(2000):
             ear.offer(Message({"op": "delta", "seq": n}))
         heard, look = ear.take()
-        assert len(heard) == streams.MOST_HEARD
+        assert len(heard) == hearing.MOST_HEARD
         assert heard[-1]["seq"] == 1999
         assert not look
         ear.offer(HELLO)
