@@ -6,6 +6,7 @@ import asyncio
 import json
 from contextlib import aclosing
 from types import SimpleNamespace
+from uuid import uuid4
 
 import pytest
 from django.test import override_settings
@@ -278,5 +279,27 @@ def test_m20_an_ear_has_room_for_so_much():
         ear.offer(HELLO)
         await asyncio.wait_for(ear.wait(10), 1)
         assert ear.take() == ([], True)
+
+    asyncio.run(go())
+
+
+def test_m20_an_ear_hears_its_run_and_hello_and_nothing_else():
+    async def go():
+        hub.attach()
+        mine, other = uuid4(), uuid4()
+        ear = Ear(mine)
+        hub.hear(ear)
+        hub.publish(frozenset({f"run.{other}"}), {"op": "run", "id": str(other)})
+        hub.publish(frozenset({f"run.{mine}"}), {"op": "delta", "seq": 1})
+        await asyncio.wait_for(ear.wait(10), 1)
+        assert ear.take() == ([{"op": "delta", "seq": 1}], False)
+        hub.hello()
+        await asyncio.wait_for(ear.wait(10), 1)
+        assert ear.take() == ([], True)
+        hub.unhear(ear)
+        hub.publish(frozenset({f"run.{mine}"}), {"op": "run", "id": str(mine)})
+        hub.hello()
+        await ear.wait(0.1)
+        assert ear.take() == ([], False)
 
     asyncio.run(go())
