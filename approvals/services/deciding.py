@@ -213,15 +213,6 @@ def _bad_content(interrupt: Interrupt, ballot: Ballot) -> ApprovalsError | None:
             problem = misfit(interrupt.tool_schema, text, closed=True)
             if problem:
                 return InvalidDecision(problem, field="arguments")
-        if (
-            ballot.verdict == Verdict.APPROVE
-            and isinstance(ballot.answer, dict)
-            and interrupt.response_schema
-        ):
-            said = canonical.dumps({"approved": True, **ballot.answer})
-            problem = misfit_of_answer(interrupt.response_schema, said)
-            if problem:
-                return InvalidDecision(problem, field="answer")
         if ballot.verdict == Verdict.ANSWER and interrupt.response_schema:
             problem = misfit_of_answer(
                 interrupt.response_schema, canonical.dumps(ballot.answer)

@@ -131,6 +131,11 @@ def test_m7_m8_openai_agents(page_for):
     answer = page.resume(resolved(interrupt, YES))
     assert "Nothing was scheduled" in result(answer)
 
+    (interrupt,) = page.say("Please schedule a 1:1 with Dan").interrupts
+    answer = page.resume(resolved(interrupt, YES | {"chosen_time": 7}))
+    assert answer.outcome == "success"
+    assert result(answer)
+
     # Cancelled: the call is answered so, and the run goes on.
     (interrupt,) = page.say("Please schedule a 1:1 with Carol").interrupts
     answer = page.resume(cancelled(interrupt))
