@@ -10,11 +10,12 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
+from uuid import UUID
 
 from approvals import canonical
 from approvals.exceptions import InvalidArguments
 from approvals.models import Interrupt, Run, Tool
-from approvals.states import RUN_ACTIVE, RunStatus
+from approvals.states import RunStatus
 from hitlagents import events
 from hitlagents.models import RunInput, Thread
 
@@ -30,7 +31,8 @@ class History:
     """A thread at one moment."""
 
     messages: list[Message]
-    #: The newest run and what it waits for.
+    #: The run it ends with (the one that is marked, else the newest), and what that
+    #: waits for.
     run: Run | None = None
     waiting: Sequence[Interrupt] = ()
     #: Messages that wait for the run to end.
@@ -42,25 +44,37 @@ class History:
     open_calls: frozenset[str] = frozenset()
 
 
-def history(thread: Thread, *, whole: bool) -> History:
+@dataclass(frozen=True, kw_only=True)
+class Mark:
+    """A place in a thread: a run, and the last of its attempts that had been saved."""
+
+    run: UUID
+    attempt: int = 0
+
+
+def history(thread: Thread, *, whole: bool, mark: Mark | None = None) -> History:
     """The thread as it is now.
 
-    Without ``whole``, what a run under way has told since its state was saved is left
-    out: a stream tells it from its beginning.
+    Without ``whole``, what was told behind the mark is left out (without one, what a run
+    under way has told since its state was saved): a stream tells it from there on.
     """
     newest = thread.inputs.order_by("-run__created", "-run_id").select_related("run")
     inputs = list(newest.prefetch_related("run__events")[:MOST_RUNS])[::-1]
-    run = inputs[-1].run if inputs else None
-    waiting: list[Interrupt] = []
-    if run is not None and run.status == RunStatus.WAITING:
-        waiting = list(run.interrupts.open())
-        for interrupt in waiting:
-            interrupt.run = run
-    secrets = secrets_of(thread.agent)
-    story = _Story(secrets)
+    if mark is None and inputs and not whole:
+        mark = _saved(inputs[-1].run)
+    story = _Story(secrets_of(thread.agent))
+    reached = False
+    told = _Told()
     for given in inputs:
-        last = given is inputs[-1]
-        story.tell(given, saved_only=last and not whole)
+        at_mark = mark is not None and given.run_id == mark.run
+        if not reached:
+            story.tell(given, upto=mark.attempt if mark and at_mark else None)
+            told = _Told(
+                given.run, story.seq, story.told_attempt, frozenset(story.calls)
+            )
+        else:
+            story.tell(given, upto=0)
+        reached = reached or at_mark
     queued = list(thread.queued.all())
     for message in queued:
         story.messages.append(
@@ -68,13 +82,37 @@ def history(thread: Thread, *, whole: bool) -> History:
         )
     return History(
         messages=[message for message in story.messages if _says_something(message)],
-        run=run,
-        waiting=waiting,
+        run=told.run,
+        waiting=_waiting(told.run),
         queued=len(queued),
-        seq=story.seq,
-        attempt=story.told_attempt,
-        open_calls=frozenset(story.open_calls),
+        seq=told.seq,
+        attempt=told.attempt,
+        open_calls=told.calls,
     )
+
+
+@dataclass(frozen=True)
+class _Told:
+    """Where a story stood behind one run."""
+
+    run: Run | None = None
+    seq: int = 0
+    attempt: int = 0
+    calls: frozenset[str] = frozenset()
+
+
+def _saved(run: Run) -> Mark | None:
+    under_way = run.status in (RunStatus.QUEUED, RunStatus.RUNNING)
+    return Mark(run=run.pk, attempt=run.saved_attempt) if under_way else None
+
+
+def _waiting(run: Run | None) -> list[Interrupt]:
+    if run is None or run.status != RunStatus.WAITING:
+        return []
+    waiting = list(run.interrupts.open())
+    for interrupt in waiting:
+        interrupt.run = run
+    return waiting
 
 
 def secrets_of(agent: str) -> Secrets:
@@ -104,25 +142,27 @@ class _Story:
 
     secrets: Secrets
     messages: list[Message] = field(default_factory=list)
-    open_calls: dict[str, str] = field(default_factory=dict)
+    #: Calls of the last run that have no result yet.
+    calls: dict[str, str] = field(default_factory=dict)
     #: The last event that was told of the last run.
     seq: int = 0
     told_attempt: int = 0
 
-    def tell(self, given: RunInput, *, saved_only: bool) -> None:
+    def tell(self, given: RunInput, *, upto: int | None) -> None:
+        """A run, all of it or only the attempts up to that one."""
         run = given.run
         self.seq = self.told_attempt = 0
-        self.open_calls.clear()
+        self.calls.clear()
         self.messages.append(_user(given.message_id or f"user-{run.pk}", given.message))
         told = events.shown(run)
-        if saved_only and run.status in (RunStatus.QUEUED, RunStatus.RUNNING):
-            told = [each for each in told if each[0].attempt <= run.saved_attempt]
+        if upto is not None:
+            told = [each for each in told if each[0].attempt <= upto]
         for event, _members in told:
             self.seq, self.told_attempt = event.seq, event.attempt
         self._read((event.type, members) for event, members in told)
-        if run.status not in RUN_ACTIVE:
-            self.messages += _never_answered(run, self.open_calls)
-            self.open_calls.clear()
+        if upto is None and run.ended:
+            self.messages += _never_answered(run, self.calls)
+            self.calls.clear()
 
     def _read(self, told: Iterable[tuple[str, dict[str, Any]]]) -> None:
         texts: dict[str, Message] = {}
@@ -136,12 +176,12 @@ class _Story:
                     self._assistant(texts, id).setdefault("content", "")
                 case "TEXT_MESSAGE_CONTENT" if id in texts:
                     texts[id]["content"] += members["delta"]
-                case "TOOL_CALL_START" if call_id in self.open_calls:
+                case "TOOL_CALL_START" if call_id in self.calls:
                     again.add(call_id)  # Named again at the next pause.
                 case "TOOL_CALL_START":
                     tool = str(members["toolCallName"])
                     parent = str(members.get("parentMessageId") or call_id)
-                    self.open_calls[call_id] = tool
+                    self.calls[call_id] = tool
                     again.discard(call_id)
                     self._assistant(texts, parent).setdefault("toolCalls", []).append(
                         {
@@ -153,7 +193,7 @@ class _Story:
                 case "TOOL_CALL_ARGS" if call_id not in again:
                     self._fill(call_id, members["delta"])
                 case "TOOL_CALL_RESULT":
-                    self.open_calls.pop(call_id, None)
+                    self.calls.pop(call_id, None)
                     if id in results:
                         results[id]["content"] = members["content"]
                         continue

@@ -31,7 +31,7 @@ from hitlagents.agui.frames import Notice
 from hitlagents.agui.hearing import Ear, glance, is_still, lets_go_on, stands
 from hitlagents.agui.places import Place
 from hitlagents.agui.shapes import interrupt_for
-from hitlagents.agui.snapshot import History, history
+from hitlagents.agui.snapshot import History, Mark, history
 from hitlagents.agui.telling import Telling
 from hitlagents.engine.threads import in_streams
 from hitlagents.models import Thread
@@ -89,6 +89,8 @@ class Stream:
     hold: bool = False
     expects: bool = False
     sent_messages: bool = False
+    #: Where the thread stood before the request set something going.
+    mark: Mark | None = None
 
     _ear: Ear | None = None
     _sent: int = 0
@@ -153,7 +155,7 @@ class Stream:
 
     async def _follow(self, thread: Thread) -> AsyncGenerator[list[Event]]:
         """The thread from its snapshot to where it stands still."""
-        known = await in_streams(history, thread, whole=False)
+        known = await in_streams(history, thread, whole=False, mark=self.mark)
         yield self._snapshot(known)
         if known.run is None:
             yield [*self._spoken(), self._finished({"type": "success"})]

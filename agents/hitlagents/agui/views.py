@@ -23,6 +23,7 @@ from hitlagents.agui import intake, resuming
 from hitlagents.agui.frames import Notice
 from hitlagents.agui.intake import Asked
 from hitlagents.agui.places import places
+from hitlagents.agui.snapshot import Mark
 from hitlagents.agui.streams import EventStream, Stream
 from hitlagents.models import Thread
 
@@ -160,40 +161,48 @@ def _answer(
             stream.notices.append(CLIENT_TOOLS)
         if asked.left_out:
             stream.notices.append(ONLY_TEXT)
+        stream.mark = _mark(thread)
         if asked.resume:
             stream.notices += resuming.decide(
                 thread, asked.resume, caller=caller, spec=spec
             )
             stream.expects = True
-        stream.thread, stream.sent_messages = _send(caller, spec, asked, thread)
-        stream.expects = stream.expects or stream.sent_messages
+        _send(stream, spec, asked)
     except BaseException:
         place.release()
         raise
     return EventStream(stream, place)
 
 
-def _send(
-    caller: Caller, spec: AgentSpec, asked: Asked, thread: Thread | None
-) -> tuple[Thread | None, bool]:
+def _mark(thread: Thread | None) -> Mark | None:
+    """Where the thread stands now, if a run is not over."""
+    if thread is None:
+        return None
+    active = Run.objects.active().filter(thread=thread.pk).first()
+    return Mark(run=active.pk, attempt=active.saved_attempt) if active else None
+
+
+def _send(stream: Stream, spec: AgentSpec, asked: Asked) -> None:
     """Send what is new; with the first message the conversation begins."""
-    known = set()
-    if thread is not None:
+    person, known = stream.caller.user, set[str]()
+    if stream.thread is not None:
         ids = [message.id for message in asked.latest]
-        known = conversations.known_messages(thread, ids)
+        known = conversations.known_messages(stream.thread, ids)
     new = list(asked.latest)
     for place, message in enumerate(asked.latest):
         if message.id in known:
             new = list(asked.latest[place + 1 :])
     for message in new:
-        if thread is None:
-            thread = conversations.open_thread(
-                spec.slug, owner=caller.user, client_key=asked.thread
+        if stream.thread is None:
+            stream.thread = conversations.open_thread(
+                spec.slug, owner=person, client_key=asked.thread
             )
-        conversations.send(
-            thread.pk, message.text, author=caller.user, message_id=message.id
+        sent = conversations.send(
+            stream.thread.pk, message.text, author=person, message_id=message.id
         )
-    return thread, bool(new)
+        if isinstance(sent, Run) and stream.mark is None:
+            stream.mark = Mark(run=sent.pk)
+        stream.expects = stream.sent_messages = True
 
 
 def _stream(

@@ -21,6 +21,7 @@ from hitlagents import events, wire
 from hitlagents.agui import frames, hearing, streams
 from hitlagents.agui.hearing import Ear
 from hitlagents.agui.places import Places, TooManyStreams
+from hitlagents.agui.snapshot import Mark
 from hitlagents.agui.streams import Stream
 from hitlagents.engine import threads
 from hitlagents.engine.threads import in_streams
@@ -91,7 +92,7 @@ class Read:
 
 @pytest.fixture
 def read():
-    return Read().all
+    return lambda *args, **options: Read().all(*args, **options)
 
 
 def claim(run, owner="worker"):
@@ -132,6 +133,22 @@ def test_m20_a_worker_that_dies_leaves_no_half_text_behind(stream, read, run):
     last = [e for e in told if e["type"] == "MESSAGES_SNAPSHOT"][-1]["messages"]
     assert [m["content"] for m in last] == ["hi", "Whole"]
     assert told[-1]["outcome"] == {"type": "success"}
+
+
+def test_m20_a_run_that_was_quicker_than_its_stream_is_still_told(stream, read, run):
+    """The request that began it hears its words; a page that comes later, the result."""
+    whole = [wire.text_start("m"), wire.text_content("m", "Hi."), wire.text_end("m")]
+    finish(run, claim(run).attempt, 1, started(run), *whole)
+    told = read(stream(expects=True, mark=Mark(run=run.pk)))
+    assert [e["delta"] for e in told if e["type"] == "TEXT_MESSAGE_CONTENT"] == ["Hi."]
+    assert len(told[1]["messages"]) == 1
+    later = read(stream())
+    assert [e["type"] for e in later] == [
+        "RUN_STARTED",
+        "MESSAGES_SNAPSHOT",
+        "RUN_FINISHED",
+    ]
+    assert later[1] == told[-2]
 
 
 def test_m20_a_quiet_stream_says_that_it_lives(stream, read, run, monkeypatch):
