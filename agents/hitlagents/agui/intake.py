@@ -15,7 +15,9 @@ from pydantic import ValidationError
 
 from approvals.exceptions import ApprovalsError
 from approvals.models import Tool
+from approvals.states import Source
 from hitlagents import tool_reading
+from hitlagents.adapters.base import AgentSpec
 from hitlagents.conversations import MAX_MESSAGE
 from hitlagents.models import ToolReading
 
@@ -108,13 +110,16 @@ def read(request: HttpRequest) -> Asked:
     )
 
 
-def refuse_duplicate_tools(agent: str, names: Sequence[str], *, person: User) -> None:
+def refuse_duplicate_tools(
+    spec: AgentSpec, names: Sequence[str], *, person: User
+) -> None:
     """Tools of the page share one room with the agent's. Raises DuplicateTool."""
     if not names:
         return
-    ours = Tool.objects.filter(agent=agent)
-    if not ours.exists():
-        _wait_for_tools(agent, person)
+    ours = Tool.objects.filter(agent=spec.slug)
+    # Those of a remote agent are known once it has used them.
+    if spec.source == Source.HOSTED and not ours.exists():
+        _wait_for_tools(spec.slug, person)
     taken = set(ours.filter(name__in=names).values_list("name", flat=True))
     for place, name in enumerate(names):
         if name in taken:
@@ -127,6 +132,8 @@ def refuse_duplicate_tools(agent: str, names: Sequence[str], *, person: User) ->
 def _wait_for_tools(agent: str, person: User) -> None:
     """Have a worker read the agent's tools, which nobody has needed before. If it cannot,
     no run of the agent can begin either, and that says why."""
+    if ToolReading.objects.filter(pk=agent, ended_at__isnull=False, error="").exists():
+        return  # It has none.
     tool_reading.ask(agent, person=person)
     until = time.monotonic() + TOOLS_WITHIN
     while time.monotonic() < until:

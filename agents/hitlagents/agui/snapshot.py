@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
-from approvals import canonical
+from approvals import canonical, services
 from approvals.exceptions import InvalidArguments
 from approvals.models import Interrupt, Run, Tool
 from approvals.states import RunStatus
@@ -130,7 +130,7 @@ def without_secrets(arguments: str, hidden: Sequence[str]) -> str:
         return json.dumps({"hidden": "These arguments could not be read."})
     if isinstance(given, dict):
         given = {
-            name: f"hidden, {len(str(value))} characters" if name in hidden else value
+            name: services.hidden_words(value) if name in hidden else value
             for name, value in given.items()
         }
     return json.dumps(given, ensure_ascii=False)

@@ -152,7 +152,7 @@ def _answer(
 ) -> HttpResponseBase:
     """Decide, then send, then follow: in this order, so that a message that comes with
     an answer reaches the agent behind it."""
-    intake.refuse_duplicate_tools(spec.slug, asked.tools, person=caller.user)
+    intake.refuse_duplicate_tools(spec, asked.tools, person=caller.user)
     thread = _thread(caller, spec, asked.thread)
     place = places.take(caller.user.pk)
     try:

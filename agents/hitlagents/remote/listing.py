@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from approvals.states import Source
+from approvals.states import Source, Verdict
 from hitlagents.adapters.base import Adapter, AgentRunError, AgentSpec, Gating
 from hitlagents.models import RemoteAgent
 from hitlagents.remote import sealing
@@ -36,6 +36,11 @@ def _spec(agent: RemoteAgent) -> AgentSpec:
         distribution=DISTRIBUTION,
         install=f"pip install {DISTRIBUTION}",
         build=partial(_build, agent),
+        cancel=(
+            Verdict.CANCEL_RUN
+            if HABITS[agent.profile].cancel_ends_run
+            else Verdict.CANCEL_CALL
+        ),
         model_label=lambda: agent.host,
         source=Source.REMOTE,
     )

@@ -294,7 +294,7 @@ def test_m20_copilotkit_asks_which_agents_there_are(open_page, mia, server):
     assert told["version"] == settings.SAYSO_VERSION
     assert set(told["agents"]) == {
         "broken",
-        *(spec.slug for spec in catalog.agents()),
+        *(spec.slug for spec in catalog.hosted()),
         AGENT,
     }
     assert told["agents"]["clerk"] == {

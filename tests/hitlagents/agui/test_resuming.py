@@ -11,7 +11,8 @@ from approvals.models import AuditEntry, Decision, Interrupt, Policy
 from approvals.states import NoteRule, TokenScope
 from hitlagents import catalog, conversations
 from hitlagents.adapters.base import Gating
-from hitlagents.models import Thread
+from hitlagents.models import RemoteAgent, Thread
+from hitlagents.remote.profiles import Profile
 from tests.hitlagents.agui.conftest import NO, YES, cancelled, resolved
 from tests.hitlagents.engine.conftest import eventually
 
@@ -66,9 +67,19 @@ def test_m3_cancel_means_what_the_agent_declares(ritas, server, modern, outcome)
 
 
 def test_m3_every_agent_declares_its_cancel_as_its_adapter_does():
-    for spec in catalog.agents():
+    for spec in catalog.hosted():
         adapter = spec.build(Gating(allowed=frozenset()))
         assert spec.cancel == adapter.cancel, spec.slug
+
+
+@pytest.mark.parametrize("profile", Profile.values)
+def test_m3_a_remote_agent_declares_its_cancel_too(db, profile):
+    agent = RemoteAgent(
+        slug="far", name="Far", url="https://far.example.org/agui", profile=profile
+    )
+    agent.save()
+    spec = catalog.get("far")
+    assert spec.cancel == spec.build(Gating(allowed=frozenset())).cancel
 
 
 def test_m3_with_several_open_the_id_says_which(ritas, server):
