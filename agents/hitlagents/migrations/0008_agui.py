@@ -7,7 +7,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('hitlagents', '0008_remote_agent'),
+        ('hitlagents', '0007_remote_agent'),
         migrations.swappable_dependency(settings.AUTH_USER_MODEL),
     ]
 
