@@ -121,15 +121,17 @@ document.addEventListener('htmx:before:swap', ({detail: {ctx, tasks}}) => {
   const asked = new URL(ctx.request.action, location.href).searchParams.get('open') ?? '';
   if (asked !== opened || $('#detail form.htmx-request')) {
     tasks.splice(0, Infinity, ...tasks.filter(({target}) => target?.id !== 'detail'));
-  } else note = $('#detail [data-note]')?.value ?? '';
+  } else note = $('#detail [data-note]')?.value ?? kept();
 });
+// What stays of a note once the request was decided; the news that follow draw it again.
+const kept = () => $('#kept')?.hidden === false ? $('#kept-text').textContent : '';
 document.addEventListener('htmx:after:swap', () => settle());
 function settle() {
   // The request was decided while somebody typed: what they typed stays on the page.
-  const kept = $('#kept-text');
-  if (note && kept && !$('#detail [data-note]') && !kept.textContent
+  const place = $('#kept-text');
+  if (note && place && !$('#detail [data-note]') && !place.textContent
       && $('#detail [name=open]')?.value === opened) {
-    kept.textContent = note;
+    place.textContent = note;
     $('#kept').hidden = false;
   }
   note = '';

@@ -202,6 +202,10 @@ def test_a_note_being_typed_outlives_the_decision_of_another(member, reviewer, s
     expect(admin.locator("#detail")).to_contain_text("ops-reviewer denied this.")
     expect(admin.locator("#kept-text")).to_have_text("Half a thought")
     expect(admin.locator("#decide")).to_have_count(0)
+    # What follows from the decision draws the request again, and again.
+    expect(admin.locator("#detail")).to_contain_text("Delivered.")
+    expect(admin.locator("#kept-text")).to_have_text("Half a thought")
+    expect(admin.locator("#kept-text")).to_be_visible()
 
 
 def test_arguments_are_edited_and_the_tool_runs_with_them(member, reviewer):

@@ -10,7 +10,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, BinaryIO
 
+from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.db.utils import OperationalError, ProgrammingError
 
 from approvals import audit
 
@@ -52,7 +54,15 @@ class Command(BaseCommand):
                 verifier.take_all(audit.read_lines(file))
             report = verifier.report()
         else:
-            report = audit.verify_stored(expect=options["expect"])
+            try:
+                report = audit.verify_stored(expect=options["expect"])
+            except (OperationalError, ProgrammingError) as error:
+                raise CommandError(
+                    f"The database {settings.DATABASES['default']['NAME']} holds no "
+                    f"audit log ({str(error).strip()}). Was Sayso started with another "
+                    "SAYSO_DATA or DATABASE_URL?",
+                    returncode=2,
+                ) from error
         took = time.monotonic() - started
         if report.broken:
             raise CommandError(_broken(report, options))
