@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import threading
 from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
 import pytest
@@ -529,3 +531,87 @@ def test_an_approval_is_no_denial(desk, make_run, rita):
     found = again(run, 1)
     services.decide(found.pk, ballot(found), reviewer=rita)
     assert again(run, 2).denied_before == 0
+
+
+# Schemas that cannot be followed
+
+
+@pytest.fixture
+def elsewhere():
+    """An address that notes who asks for it."""
+    seen = []
+
+    class Listens(BaseHTTPRequestHandler):
+        def do_GET(self):
+            seen.append(self.path)
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b"{}")
+
+        def log_message(self, *args):
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Listens) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/schema", seen
+        server.shutdown()
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_schema_never_makes_the_desk_fetch_an_address(
+    desk, make_run, rita, elsewhere
+):
+    address, seen = elsewhere
+    found = asked(
+        make_run(),
+        call(),
+        kind=InterruptKind.QUESTION,
+        response_schema={"$ref": address},
+        verdicts=(Verdict.ANSWER, Verdict.CANCEL_RUN),
+    )
+    with pytest.raises(InvalidDecision):
+        services.decide(
+            found.pk, ballot(found, Verdict.ANSWER, answer="x"), reviewer=rita
+        )
+    assert seen == []
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize(
+    ("schema", "answer"),
+    [
+        ({"$ref": "#/nowhere"}, "x"),
+        ({"$ref": "urn:example:nothing"}, "x"),
+        ({"$ref": "#"}, "x"),
+        ({"type": "number", "multipleOf": 0.01}, 10**400),
+    ],
+)
+def test_a_schema_that_cannot_be_followed_refuses_and_it_stays_open(
+    desk, make_run, rita, schema, answer
+):
+    found = asked(
+        make_run(),
+        call(),
+        kind=InterruptKind.QUESTION,
+        response_schema=schema,
+        verdicts=(Verdict.ANSWER, Verdict.CANCEL_RUN),
+    )
+    with pytest.raises(InvalidDecision):
+        services.decide(
+            found.pk, ballot(found, Verdict.ANSWER, answer=answer), reviewer=rita
+        )
+    found.refresh_from_db()
+    assert found.is_open
+
+
+def test_an_enormous_number_is_refused_at_intake(desk, make_run):
+    whole = ToolSpec(
+        name="delete_some",
+        parameters={
+            "type": "object",
+            "properties": {"share": {"type": "number", "multipleOf": 0.01}},
+        },
+    )
+    services.register_tools(AGENT, [*TOOLS, whole])
+    found = asked(make_run(), call("delete_some", share=10**400))
+    assert found.status == InterruptStatus.DENIED
