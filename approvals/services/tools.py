@@ -10,11 +10,16 @@ from typing import Any
 from jsonschema import Draft202012Validator, FormatChecker
 from jsonschema.exceptions import SchemaError
 from pydantic import ValidationError
+from referencing import Registry
+from referencing.exceptions import Unresolvable
 
 from approvals import canonical, display
 from approvals.models import Tool
 from approvals.schemas import Suggest, ToolSpec
 from approvals.services.work import unit_of_work
+
+#: Schemas stand for themselves: what one refers to is never fetched from an address.
+NOWHERE_ELSE: Registry[Any] = Registry()
 
 #: In the schema of a time: propose some (``schemas.Suggest``).
 SUGGEST = "x-suggest"
@@ -125,7 +130,12 @@ def misfit(schema: str, value: str, *, closed: bool = False) -> str:
 
 def _wrong(validator: Draft202012Validator, value: str) -> str:
     loaded = canonical.loads(value)
-    found = sorted(validator.iter_errors(loaded), key=lambda wrong: str(wrong.path))
+    try:
+        found = sorted(validator.iter_errors(loaded), key=lambda wrong: str(wrong.path))
+    except Unresolvable as error:
+        return f"The schema refers to what is not in it: {error.ref}."
+    except (OverflowError, RecursionError):
+        return "The value cannot be checked against the schema."
     lines = []
     for wrong in found[:5]:
         where = ".".join(str(part) for part in wrong.absolute_path) or "the arguments"
@@ -144,7 +154,9 @@ def _validator(
     if closed and isinstance(loaded, dict) and "properties" in loaded:
         loaded.setdefault("additionalProperties", False)
     Draft202012Validator.check_schema(loaded)
-    return Draft202012Validator(loaded, format_checker=TIMES if times else None)
+    return Draft202012Validator(
+        loaded, format_checker=TIMES if times else None, registry=NOWHERE_ELSE
+    )
 
 
 def title_of(tool: Tool | None, name: str, arguments: str) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import SchemaError
+from referencing import Registry
 from referencing.exceptions import Unresolvable
 
 from approvals.states import Verdict
@@ -103,8 +104,10 @@ def takes_no_answer(given: Any, review: Review | None) -> bool:
         return True
     try:
         Draft202012Validator.check_schema(given)
-        return bool(Draft202012Validator(given).is_valid(None))
-    except (SchemaError, Unresolvable):
+        # A registry of nothing, so that nothing is fetched from an address.
+        empty: Registry[Any] = Registry()
+        return bool(Draft202012Validator(given, registry=empty).is_valid(None))
+    except (SchemaError, Unresolvable, RecursionError):
         return False
 
 
