@@ -14,9 +14,9 @@ from django.utils import timezone
 
 from approvals import services
 from approvals.models import Interrupt, Policy
-from approvals.schemas import InterruptDraft
+from approvals.schemas import InterruptDraft, ToolSpec
 from approvals.states import InterruptKind, Verdict
-from tests.plugins.cast import AGENT, OPS, ballot, call
+from tests.plugins.cast import AGENT, OPS, TOOLS, ballot, call
 
 HTMX = {"HX-Request": "true"}
 
@@ -570,3 +570,21 @@ def test_a_forged_post_is_refused(rita, interrupt):
     assert "<html" in response.content.decode()
     interrupt.refresh_from_db()
     assert interrupt.is_open
+
+
+@pytest.mark.parametrize(
+    ("field", "typed"),
+    [("n", "1e400"), ("o", '"\\u0000"'), ("o", '"\\ud800"'), ("o", '{"a":1e999}')],
+)
+def test_edits_that_no_record_can_hold_are_told_at_the_form(
+    as_rita, make_interrupts, field, typed
+):
+    parameters = {"type": "object", "properties": {"n": {"type": "number"}, "o": {}}}
+    odd = ToolSpec(name="delete_odd", parameters=parameters)
+    services.register_tools(AGENT, [*TOOLS, odd])
+    (found,) = make_interrupts([call("delete_odd", n=1, o={})])
+    given = {"argument-n": "1", "argument-o": "{}", f"argument-{field}": typed}
+    response = post(as_rita, found, "approve", editing="1", **given)
+    assert response.status_code == 422
+    found.refresh_from_db()
+    assert found.is_open
