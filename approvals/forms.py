@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Collection, Mapping
 from datetime import date
 from typing import Any
@@ -94,6 +95,9 @@ class Number(forms.CharField):
             number = int(text) if self.whole else canonical.loads(text)
         except (ValueError, InvalidArguments):
             number = None
+        # What is too large becomes infinite, which JSON cannot hold.
+        if isinstance(number, float) and not math.isfinite(number):
+            number = None
         if isinstance(number, bool) or not isinstance(number, int | float):
             raise forms.ValidationError(_("Enter a number."))
         return number
@@ -157,9 +161,12 @@ class AnyJSON(forms.CharField):
         if not text:
             return None
         try:
-            return canonical.loads(text)
+            value = canonical.loads(text)
+            # Not everything that can be read can be kept: NUL, half characters.
+            canonical.dumps(value)
         except InvalidArguments as error:
             raise forms.ValidationError(str(error)) from error
+        return value
 
 
 def choices_of(schema: Mapping[str, Any]) -> list[tuple[Any, str]]:
