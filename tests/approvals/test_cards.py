@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from approvals import cards
+from approvals import cards, display
 from approvals.cards import TimePicker
 from approvals.forms import AnswerForm
 from approvals.models import Interrupt
@@ -145,3 +145,30 @@ def test_a_broken_schema_of_a_time_leaves_the_time_open(part):
 def test_what_is_no_moment_is_not_proposed():
     odd = {"examples": ["tomorrow", 9, None, "2099-07-01T10:00:00", SOON.isoformat()]}
     assert [slot.value for slot in picked(schema(odd)).slots] == [SOON.isoformat()]
+
+
+@pytest.mark.parametrize(
+    ("site", "value"),
+    [
+        ("Asia/Tokyo", "9999-12-31T23:59:00Z"),
+        ("America/New_York", "0001-01-01T00:00:00Z"),
+    ],
+)
+def test_the_ends_of_all_time_break_no_page(settings, site, value):
+    settings.TIME_ZONE = site
+    for part in (
+        {"enum": [value]},
+        {"examples": [value]},
+        {"oneOf": [{"const": value}]},
+    ):
+        for card in ("", "time-picker"):
+            form = form_of(card, schema({"type": "string", **part}))
+            assert form.as_p()
+            for slot in getattr(form, "slots", []):
+                assert display.moment(slot.moment)
+
+
+@pytest.mark.parametrize("other", ["9999-12-31T23:59:00-12:00", "9999-12-31T23:59:00Z"])
+def test_a_time_that_the_readers_zone_cannot_tell_is_refused(other):
+    form = picked(time="other", other=other, zone="Pacific/Kiritimati")
+    assert not form.is_valid() or form.value()
