@@ -137,6 +137,9 @@ class TimePicker(AnswerForm):
                 moment = timezone.make_aware(moment, self._zone)
         except (ValueError, OverflowError):
             moment = None
+        if moment is not None:
+            # The same limits as for a proposed time.
+            moment = display.moment_of(moment.isoformat())
         if moment is None:
             self.add_error("other", _("Enter a date and a time."))
         return moment

@@ -626,6 +626,9 @@ def duration(span: timedelta | float) -> str:
     return _("%s s") % second
 
 
+DAY = timedelta(days=1)
+
+
 def moment_of(value: object) -> datetime | None:
     """The moment that a text in ISO 8601 names; None for anything else, also for a time
     without a zone, which is nobody's moment."""
@@ -633,8 +636,10 @@ def moment_of(value: object) -> datetime | None:
         return None
     try:
         found = datetime.fromisoformat(value)
-        # The first and the last days of all time have no neighbours.
-        found.astimezone(UTC)
+        # The first and the last days of all time have no neighbours, so that not every
+        # zone could tell them.
+        first, last = (found.astimezone(UTC) + days for days in (-DAY, DAY))
+        assert first < last
     except (ValueError, OverflowError):
         return None
     return found if timezone.is_aware(found) else None
