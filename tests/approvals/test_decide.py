@@ -18,6 +18,7 @@ from approvals.exceptions import (
     StalePage,
 )
 from approvals.models import AuditEntry, Decision, Interrupt, Policy
+from approvals.schemas import InterruptDraft
 from approvals.services import expiring
 from approvals.states import Gate, InterruptStatus, NoteRule, RunStatus, Verdict
 from tests.plugins.cast import ballot, call
@@ -407,3 +408,38 @@ def test_k06_a_request_that_cannot_be_expired_keeps_no_other_open(
     assert Interrupt.objects.get(pk=other.pk).status == InterruptStatus.EXPIRED
     assert Interrupt.objects.get(pk=stuck.pk).status == InterruptStatus.OPEN
     assert str(stuck.pk) in caplog.text
+
+
+def test_votes_count_per_answer_beside_the_approval(desk, make_run, rita, ravi, ada):
+    """What is said beside an approval is what runs, as much as the arguments are."""
+    Policy.objects.filter(name="Destructive file tools").update(approvals_required=2)
+    schema = {
+        "type": "object",
+        "properties": {
+            "approved": {"type": "boolean"},
+            "chosen_time": {"type": "string"},
+        },
+    }
+    run = make_run()
+    claim = services.claim_run(run.pk, owner="worker")
+    draft = InterruptDraft(call=call(), response_schema=schema)
+    services.open_interrupts(run.pk, attempt=claim.attempt, drafts=[draft])
+    waiting = run.interrupts.get()
+
+    ten, midnight = {"chosen_time": "10:00"}, {"chosen_time": "00:00"}
+    services.decide(waiting.pk, ballot(waiting, answer=ten), reviewer=rita)
+    services.decide(waiting.pk, ballot(waiting, answer=midnight), reviewer=ravi)
+    waiting.refresh_from_db()
+    assert waiting.is_open  # one vote for each of two different answers
+
+    services.decide(waiting.pk, ballot(waiting, answer=ten), reviewer=ada)
+    waiting.refresh_from_db()
+    assert waiting.status == InterruptStatus.APPROVED
+
+    # And the guard lets it through: both votes are for what is decided.
+    claim = services.claim_run(run.pk, owner="worker")
+    Policy.objects.filter(name="Destructive file tools").update(note_rule="always")
+    permit = services.begin_execution(
+        run.pk, attempt=claim.attempt, call=call(), owner="worker"
+    )
+    assert permit.answer == ten
