@@ -323,9 +323,16 @@ class Interrupt(models.Model):
         """Keyed digest of canonical arguments text under this interrupt's salt."""
         return canonical.keyed_digest(self.salt, "sayso.arguments.v1", arguments)
 
+    def vote_digest(self, arguments: str, answer: str | None) -> str:
+        """What a vote is for: canonical arguments, and the answer that goes with them."""
+        if answer is None:
+            return self.digest_of(arguments)
+        both = canonical.dumps([arguments, answer])
+        return canonical.keyed_digest(self.salt, "sayso.vote.v1", both)
+
 
 class Vote(models.Model):
-    """One person's verdict. It counts for exactly one effective-arguments digest."""
+    """One person's verdict. It counts for exactly one digest: ``Interrupt.vote_digest``."""
 
     interrupt = models.ForeignKey(
         Interrupt, on_delete=models.PROTECT, related_name="votes"

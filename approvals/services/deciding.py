@@ -234,19 +234,21 @@ def _count(
         else canonical.dumps(ballot.arguments)
     )
     effective = interrupt.digest_of(arguments)
+    answer = _given(ballot.answer, asked=ballot.verdict == Verdict.ANSWER)
+    voted = interrupt.vote_digest(arguments, answer)
     # Another verdict of the same person takes the place of their vote.
     interrupt.votes.filter(voter=reviewer, void_at=None).update(void_at=work.now)
     Vote.objects.create(
         interrupt=interrupt,
         voter=reviewer,
         verdict=ballot.verdict,
-        effective_digest=effective,
+        effective_digest=voted,
         shown_digest=ballot.shown or "",
         note=ballot.note,
         created=work.now,
     )
     if ballot.verdict == Verdict.APPROVE and ruling.approvals_required > 1:
-        have = approvals_of(interrupt, ruling)[effective]
+        have = approvals_of(interrupt, ruling)[voted]
         if have < ruling.approvals_required:
             work.record(
                 "interrupt.voted",
@@ -264,7 +266,7 @@ def _count(
         interrupt=interrupt,
         verdict=ballot.verdict,
         arguments=None if ballot.arguments is None else arguments,
-        answer=_given(ballot.answer, asked=ballot.verdict == Verdict.ANSWER),
+        answer=answer,
         output=_given(ballot.output, asked=ballot.verdict == Verdict.RESPOND),
         note=ballot.note,
         reviewer=reviewer,

@@ -95,7 +95,9 @@ def unsatisfied(decision: Decision, book: Rulebook) -> str:
     if decision.channel == "policy":
         return f"The policy “{ruling.policy}” now holds this call for a person."
     needed = policies.strictest(asked, ruling)
-    have = approvals_of(interrupt, needed)[decision.effective_digest]
+    arguments = decision.arguments or interrupt.arguments
+    voted = interrupt.vote_digest(arguments, decision.answer)
+    have = approvals_of(interrupt, needed)[voted]
     if have < needed.approvals_required:
         return (
             f"The policy “{ruling.policy}” now wants {needed.approvals_required} "
@@ -105,7 +107,7 @@ def unsatisfied(decision: Decision, book: Rulebook) -> str:
 
 
 def approvals_of(interrupt: Interrupt, ruling: Ruling) -> Counter[str]:
-    """Standing approvals per effective digest, of people who may still give one."""
+    """Standing approvals per vote digest, of people who may still give one."""
     count: Counter[str] = Counter()
     votes = interrupt.votes.filter(verdict=Verdict.APPROVE, void_at=None)
     for vote in votes.select_related("voter"):
