@@ -14,12 +14,15 @@ from django_tasks_db.models import DBTaskResult
 
 from approvals import services
 from approvals.models import AuditEntry, Interrupt, Policy, Run
-from approvals.states import InterruptStatus, RunStatus
+from approvals.states import ExecutionStatus, InterruptStatus, RunStatus
+from hitlagents import conversations, registry
 from hitlagents.engine import queue, sweeper
 from hitlagents.engine.threads import in_database, in_lease
 from hitlagents.engine.worker import WorkerThread
+from hitlagents.models import Thread
 from tests.hitlagents.engine.conftest import eventually
-from tests.plugins.cast import ballot
+from tests.hitlagents.play import Play
+from tests.plugins.cast import AGENT, ballot
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -264,3 +267,23 @@ def test_a_deadline_between_two_sweeps_is_kept(ready, advances, start_worker):
     Interrupt.objects.filter(pk=ready.pk).update(expires_at=soon)
     advances.wait_for(ready.run_id, seconds=20)
     assert len(expiries()) == 1
+
+
+@pytest.mark.parametrize("where", ["body", "model"])
+def test_a_tool_or_a_model_that_exits_ends_its_run_and_not_the_worker(
+    mia, monkeypatch, start_worker, where
+):
+    def leave(*_):
+        raise SystemExit("as the test wants it")
+
+    adapter = Play([[("post_note", {"text": "x"})]], **{where: leave})
+    monkeypatch.setattr(registry, "adapter_for", lambda slug, allowed: adapter)
+    worker = start_worker(poll=0.5)
+    thread = Thread.objects.create(agent=AGENT, owner=mia)
+    run = conversations.send(thread.pk, "Go.", author=mia)
+    ended = (RunStatus.FAILED, RunStatus.FINISHED)
+    assert eventually(
+        lambda: Run.objects.filter(pk=run.pk, status__in=ended).exists(), 10
+    )
+    assert worker.stop(timeout=60)
+    assert not run.executions.filter(status=ExecutionStatus.INFLIGHT).exists()
