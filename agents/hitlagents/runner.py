@@ -121,7 +121,8 @@ async def _drive(taken: Taken, owner: str) -> None:
         await _fail(claim, host, str(error), retryable=error.retryable)
     except ApprovalsError as error:
         await _fail(claim, host, error.message, retryable=False)
-    except Exception as error:
+    # SystemExit too: raised in a task, it would end the loop with all that runs on it.
+    except (Exception, SystemExit) as error:
         logger.exception("runner: Run %s stopped.", run.pk)
         what = f"The agent stopped with an unexpected error ({type(error).__name__})."
         await _fail(claim, host, what, retryable=True)
@@ -234,7 +235,7 @@ async def _enter(permit: services.Permit, tool: str, body: Body) -> str:
     except OutcomeLost as lost:
         await in_database(services.doubt_execution, permit, why=str(lost))
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         logger.warning("runner: Tool %s raised.", tool, exc_info=True)
         what = f"Error: {tool} failed. {type(error).__name__}: {error}"
         result, failed = as_text(what), True
