@@ -23,6 +23,7 @@ from hitlagents.models import Thread
 from tests.hitlagents.engine.conftest import eventually
 from tests.hitlagents.play import Play
 from tests.plugins.cast import AGENT, ballot
+from tests.racing import race
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -287,3 +288,19 @@ def test_a_tool_or_a_model_that_exits_ends_its_run_and_not_the_worker(
     )
     assert worker.stop(timeout=60)
     assert not run.executions.filter(status=ExecutionStatus.INFLIGHT).exists()
+
+
+def test_a_failed_row_is_never_seen_as_one_that_waits(make_run, monkeypatch):
+    make_run()
+    [row] = queue.take(limit=1).rows
+    waiting = []
+    save = DBTaskResult.save
+
+    def seen_between(self, *args, **kwargs):
+        save(self, *args, **kwargs)
+        waiting.extend(race([lambda: queue.due(timezone.now()).count()]))
+
+    monkeypatch.setattr(DBTaskResult, "save", seen_between)
+    queue.fail(row, ValueError("as the test wants it"))
+    assert set(waiting) == {0}
+    assert DBTaskResult.objects.failed().count() == 1
