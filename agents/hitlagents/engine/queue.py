@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from django.db import transaction
 from django.db.models import Q
 from django.tasks import TaskResultStatus
 from django_tasks_db.models import DBTaskResult, get_date_max
@@ -60,8 +61,10 @@ def _next_in(now: datetime) -> float | None:
 
 def fail(row: Row, error: BaseException) -> None:
     """Keep the row with its traceback, for whoever looks into it."""
-    put_back(row)
-    row.set_failed(error)
+    # In one transaction: as a row that waits, another worker would take it.
+    with transaction.atomic():
+        put_back(row)
+        row.set_failed(error)
 
 
 def put_back(row: Row) -> None:
