@@ -7,7 +7,7 @@ from uuid import uuid4
 
 import pytest
 from django.contrib.auth.models import Permission
-from django.db import connection
+from django.db import connection, transaction
 from django.db.models import Count
 from django.test.utils import CaptureQueriesContext
 
@@ -15,6 +15,7 @@ from approvals import permissions
 from approvals.models import Interrupt, Run
 from approvals.prepared import Prepared, Slot
 from tests.plugins.cast import call
+from tests.plugins.machine import on_postgresql
 
 pytestmark = pytest.mark.django_db
 
@@ -94,3 +95,16 @@ def test_m16_a_person_has_their_own_permissions_and_those_of_their_groups(
         assert rita.has_perm("approvals.decide_interrupt")
     rita.is_active = False
     assert not rita.has_perm("approvals.decide_interrupt")
+
+
+@pytest.mark.skipif(not on_postgresql(), reason="SQLite knows no row locks")
+@pytest.mark.django_db(transaction=True)
+def test_a_lock_outside_a_transaction_is_refused_every_time(make_run):
+    run = make_run()
+    locked = Prepared(
+        lambda: Run.objects.select_for_update(no_key=True).filter(pk=Slot(Run, "id"))
+    )
+    with transaction.atomic():
+        assert locked.first(id=run.pk) == run
+    with pytest.raises(transaction.TransactionManagementError):
+        locked.first(id=run.pk)
