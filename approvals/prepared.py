@@ -15,6 +15,7 @@ from django.db import DEFAULT_DB_ALIAS, connections
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.models import Expression, Model, QuerySet
 from django.db.models.sql.compiler import SQLCompiler
+from django.db.transaction import TransactionManagementError
 
 
 class Slot(Expression):
@@ -49,6 +50,11 @@ class Prepared[M: Model, Row]:
     def all(self, **values: Any) -> list[Row]:
         connection = connections[DEFAULT_DB_ALIAS]
         queryset, compiler, sql, params = self._prepared(connection)
+        if compiler.query.select_for_update and not connection.in_atomic_block:
+            # Django asks this while it makes the SQL, which was before.
+            raise TransactionManagementError(
+                "select_for_update cannot be used outside of a transaction."
+            )
         bound = tuple(
             each.value(values, connection) if isinstance(each, Slot) else each
             for each in params
