@@ -358,7 +358,8 @@ def _save(
             framework_version=adapter.version,
             schema=adapter.schema,
             attempt=attempt,
-            state=json.dumps(outcome.state, ensure_ascii=False),
+            # In ASCII, which also holds NUL and half characters that a model wrote.
+            state=json.dumps(outcome.state),
         )
         Checkpoint.objects.bulk_create(
             [checkpoint],

@@ -41,6 +41,9 @@ MAX_INTERRUPTS = 200
 #: is not listening, and each further request costs somebody's attention.
 MAX_DENIALS = 3
 
+#: A framework's own reference is kept for people to find; nothing is matched by it.
+MAX_REF = 200
+
 #: So much of what the agent said is kept with the request; the run has all of it.
 MAX_SAID = 2000
 
@@ -125,7 +128,7 @@ def _open(
         turn=call.turn,
         call_id=call.call_id,
         attempt=run.attempt,
-        framework_ref=call.framework_ref,
+        framework_ref=_storable(call.framework_ref)[:MAX_REF],
         kind=ask.kind,
         reason=ask.reason,
         message=_storable(ask.message),
