@@ -533,6 +533,26 @@ def test_an_approval_is_no_denial(desk, make_run, rita):
     assert again(run, 2).denied_before == 0
 
 
+def test_a_passed_deadline_is_no_denial(desk, make_run, rita):
+    run = make_run()
+    for number in range(1, MAX_DENIALS + 1):
+        found = again(run, number)
+        assert found.is_open
+        pass_deadline(found)
+    last = again(run, MAX_DENIALS + 1)
+    assert last.is_open
+    assert last.denied_before == 0
+
+
+def test_a_refusal_of_a_policy_is_no_denial_by_a_person(desk, make_run, rita):
+    Policy.objects.filter(tool_pattern="delete_*").update(gate=Gate.REFUSE)
+    run = make_run()
+    for number in range(1, MAX_DENIALS + 1):
+        again(run, number)
+    Policy.objects.filter(tool_pattern="delete_*").update(gate=Gate.HOLD)
+    assert again(run, MAX_DENIALS + 1).is_open
+
+
 # Schemas that cannot be followed
 
 
