@@ -60,11 +60,13 @@ OF_CALL = Prepared(
 
 
 def denials(run: Run, tool: str, arguments: str) -> QuerySet[Decision]:
-    """The decisions that told the run no to this tool with these canonical arguments."""
+    """The decisions of people that told the run no to this tool with these canonical
+    arguments. A passed deadline, a policy and the intake say nothing about the call."""
     return run_decisions(run).filter(
         interrupt__tool=tool,
         interrupt__arguments=arguments,
         verdict__in=(Verdict.DENY, Verdict.CANCEL_CALL),
+        reviewer__isnull=False,
     )
 
 
