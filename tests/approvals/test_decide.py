@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+import json
 import uuid
 from datetime import timedelta
 
 import pytest
 from django.utils import timezone
 
-from approvals import services
+from approvals import canonical, services
 from approvals.exceptions import (
     AlreadyDecided,
     Expired,
@@ -443,3 +444,12 @@ def test_votes_count_per_answer_beside_the_approval(desk, make_run, rita, ravi, 
         run.pk, attempt=claim.attempt, call=call(), owner="worker"
     )
     assert permit.answer == ten
+
+
+def test_i23_the_chain_binds_what_was_answered(interrupt, rita):
+    given = {"chosen_time": "10:00"}
+    services.decide(interrupt.pk, ballot(interrupt, answer=given), reviewer=rita)
+    entry = AuditEntry.objects.get(action="interrupt.approved")
+    assert json.loads(entry.payload)["answer_digest"] == canonical.keyed_digest(
+        interrupt.salt, "sayso.answer.v1", canonical.dumps(given)
+    )
