@@ -6,6 +6,7 @@ from datetime import datetime
 
 from django.db.models import Count, Max, Q
 
+from approvals import canonical
 from approvals.models import Decision, Interrupt, Run
 from approvals.policies import Ruling
 from approvals.prepared import Prepared, Slot
@@ -45,6 +46,8 @@ def settle(
         effective_digest=decision.effective_digest,
         edited=decision.arguments is not None,
         answered=decision.answer is not None,
+        answer_digest=_said_digest(interrupt, "sayso.answer.v1", decision.answer),
+        output_digest=_said_digest(interrupt, "sayso.output.v1", decision.output),
         policy=ruling.model_dump(mode="json"),
         dwell_ms=decision.dwell_ms,
     )
@@ -52,6 +55,13 @@ def settle(
         end_cancelled(work, run, actor, decision.note)
     elif run.status == RunStatus.WAITING:
         resume_if_decided(work, run)
+
+
+def _said_digest(interrupt: Interrupt, domain: str, text: str | None) -> str | None:
+    """Binds what was said to the entry without keeping it there."""
+    return (
+        None if text is None else canonical.keyed_digest(interrupt.salt, domain, text)
+    )
 
 
 def decide_by_system(
