@@ -588,3 +588,26 @@ def test_edits_that_no_record_can_hold_are_told_at_the_form(
     assert response.status_code == 422
     found.refresh_from_db()
     assert found.is_open
+
+
+def test_b53_nothing_hides_in_the_words_of_a_form_or_a_toast(as_rita, make_run):
+    odd = "pay\u202e\u200b"
+    schema = {
+        "type": "object",
+        "properties": {"who": {"type": "string", "title": odd, "description": odd}},
+    }
+    run = make_run()
+    claim = services.claim_run(run.pk, owner="worker")
+    assert claim is not None
+    draft = InterruptDraft(
+        call=call(filename=odd), response_schema=schema, verdicts=tuple(Verdict)
+    )
+    services.open_interrupts(run.pk, attempt=claim.attempt, drafts=[draft])
+    found = run.interrupts.get()
+    page = as_rita.get(url(found)).content.decode()
+    form = page[page.index('name="answer-who"') - 500 :]
+    toast = post(as_rita, found, "deny", htmx=True, note="No.").content.decode()
+    toast = toast[toast.index("toast-x") :]
+    for text in (form, toast):
+        assert "\u202e" not in text
+        assert "\u200b" not in text
