@@ -401,3 +401,13 @@ def test_m2_the_interrupt_on_the_wire(play, say):
     started = [m for e, m in events.shown(run) if e.type == "TOOL_CALL_START"]
     assert shape["toolCallId"] == started[0]["toolCallId"]
     assert shape["responseSchema"]["properties"]["approved"]["type"] == "boolean"
+
+
+def test_an_agent_whose_code_exits_while_it_is_made_fails_its_run(monkeypatch, say):
+    def leave(slug, allowed):
+        raise SystemExit("as the test wants it")
+
+    monkeypatch.setattr(registry, "adapter_for", leave)
+    run = advance(say())
+    assert run.status == RunStatus.FAILED
+    assert run.lease_until is None
