@@ -296,6 +296,8 @@ def _take(run_id: UUID, owner: str) -> Taken | None:
         job = _load(claim)
     except Exception as error:  # noqa: BLE001 - raised where failures are handled
         job = error
+    except SystemExit:
+        job = AgentRunError("The agent's own code exited.", retryable=True)
     return Taken(claim=claim, seq=events.last_seq(run_id), job=job)
 
 
