@@ -31,7 +31,7 @@ from hitlagents.adapters.base import (
     ToolCallProposed,
     ToolCallResult,
 )
-from hitlagents.demo.scripted import Call, Item, Reply, Result, Said
+from hitlagents.demo.scripted import Call, Item, Reply, Result, Said, Script
 from hitlagents.toolcall import TOOL_CONTEXT
 
 type Key = tuple[int, str]
@@ -152,8 +152,7 @@ def deny(host: FakeHost, draft: InterruptDraft, note: str = "") -> Answer:
 # The model's script
 
 
-type Script = Callable[[Sequence[Item]], Reply]
-type Turn = Reply | Exception | Callable[[Sequence[Item]], Reply]
+type Turn = Reply | Exception | Script
 
 
 def plays(*turns: Turn) -> Script:

@@ -8,8 +8,7 @@ like. ``agent_framework_run`` drives the framework and is imported when a run st
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib import metadata
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -24,6 +23,7 @@ from hitlagents.adapters.base import (
     Start,
     State,
 )
+from hitlagents.adapters.chat_model import ChatModel
 from hitlagents.adapters.failures import damaged
 from hitlagents.adapters.stored import natural, plain, refuse_newer
 
@@ -41,26 +41,13 @@ os.environ.setdefault("AGENT_FRAMEWORK_USER_AGENT_DISABLED", "true")
 os.environ.setdefault("AGENT_FRAMEWORK_FEATURE_MASK_DISABLED", "true")
 
 
-@dataclass(frozen=True, kw_only=True)
-class ChatModel:
-    """A model this framework can talk to.
-
-    ``connect`` opens a chat client for one advance of one run and closes it afterwards:
-    HTTP connections belong to one event loop, and an adapter may be used from several.
-    """
-
-    label: str
-    connect: Callable[[], AbstractAsyncContextManager[Any]]
-    #: Chat options sent with every request.
-    options: Mapping[str, Any] = field(default_factory=dict)
-
-
 class AgentFrameworkAdapter:
     """One agent made of instructions, ``@tool`` functions and a model.
 
     ``tools`` are the developer's own objects and stay as they are. ``cards`` say what the
     framework has no place for (risk, title, consequence…), by tool name; description and
-    parameters are filled in from the tool. Raises ValueError when the two do not fit.
+    parameters are filled in from the tool. ``model`` connects to a chat client; its
+    settings are chat options. Raises ValueError when tools and cards do not fit.
     """
 
     framework: ClassVar[str] = FRAMEWORK

@@ -3,69 +3,51 @@ environment. The framework is imported when a model is first connected to."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from hitlagents.adapters.agent_framework import ChatModel
+from hitlagents.adapters.chat_model import ChatModel
 from hitlagents.adapters.model_choice import (
     RETRIES,
-    TIMEOUT,
     WORD_PAUSE,
     RealModel,
     real_model,
 )
-from hitlagents.demo import scripted as demo
-
-if TYPE_CHECKING:
-    from hitlagents.demo.scripted import Item, Reply
+from hitlagents.demo.scripted import LABEL, Script
 
 
 def from_environment(
-    environ: Mapping[str, str] | None = None,
-    *,
-    script: Callable[[Sequence[Item]], Reply] = demo.reply,
+    script: Script, environ: Mapping[str, str] | None = None
 ) -> ChatModel:
-    """The model the environment names (see ``model_choice``), else one playing ``script``.
+    """The model the environment names (see ``model_choice``), else ``script``.
 
     Raises ValueError when the environment names one but not where it is.
     """
     real = real_model(environ)
-    if real is None:
-        return scripted(script, pause=WORD_PAUSE)
-    return openai_compatible(real.name, base_url=real.base_url, key=real.key)
+    return openai_compatible(real) if real else scripted(script, pause=WORD_PAUSE)
 
 
-def scripted(
-    script: Callable[[Sequence[Item]], Reply], *, pause: float = 0.0
-) -> ChatModel:
+def scripted(script: Script, *, pause: float = 0.0) -> ChatModel:
     @asynccontextmanager
     async def connect() -> AsyncIterator[Any]:
         from hitlagents.adapters.agent_framework_scripted import ScriptedClient
 
         yield ScriptedClient(script, pause=pause)
 
-    return ChatModel(label=demo.LABEL, connect=connect)
+    return ChatModel(label=LABEL, connect=connect)
 
 
-def openai_compatible(
-    name: str, *, base_url: str, key: str = "", retries: int = RETRIES
-) -> ChatModel:
-    """A model behind the chat-completions protocol. A server that wants no key gets a
-    placeholder, since the client library insists on one."""
+def openai_compatible(real: RealModel, *, retries: int = RETRIES) -> ChatModel:
+    """A model behind the chat-completions protocol."""
 
     @asynccontextmanager
     async def connect() -> AsyncIterator[Any]:
         from agent_framework.openai import OpenAIChatCompletionClient
-        from openai import AsyncOpenAI
 
-        async with AsyncOpenAI(
-            base_url=base_url,
-            api_key=key or "none",
-            timeout=TIMEOUT,
-            max_retries=retries,
-        ) as client:
-            yield OpenAIChatCompletionClient(name, async_client=client)
+        from hitlagents.adapters.openai_client import connected
 
-    real = RealModel(name=name, base_url=base_url, key=key)
+        async with connected(real, retries=retries) as client:
+            yield OpenAIChatCompletionClient(real.name, async_client=client)
+
     return ChatModel(label=real.label, connect=connect)

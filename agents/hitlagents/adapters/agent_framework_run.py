@@ -205,7 +205,7 @@ class Advance:
                 self.adapter.instructions,
                 name=self.adapter.name,
                 tools=[self._gated(function) for function in self.adapter.functions],
-                default_options=dict(self.adapter.model.options),
+                default_options=dict(self.adapter.model.settings),
                 context_providers=[InMemoryHistoryProvider()],
                 middleware=[Guard(self), Turns(self)],
             )

@@ -6,8 +6,7 @@ Imports the framework, so import this module late.
 from __future__ import annotations
 
 import asyncio
-import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Mapping, Sequence
 from typing import Any
 from uuid import uuid4
 
@@ -22,11 +21,7 @@ from agent_framework import (
     ResponseStream,
 )
 
-from hitlagents.demo.scripted import Call, Item, Reply, Result, Said
-
-type Script = Callable[[Sequence[Item]], Reply]
-
-_WORDS = re.compile(r"\s*\S+\s*|\s+")
+from hitlagents.demo.scripted import Call, Item, Result, Said, Script, words
 
 
 class ScriptedClient(
@@ -59,7 +54,7 @@ class ScriptedClient(
     ) -> AsyncIterator[ChatResponseUpdate]:
         said = self.script(items(messages))
         message_id = uuid4().hex
-        for word in _WORDS.findall(said.text):
+        for word in words(said.text):
             yield _update(message_id, Content.from_text(word))
             await asyncio.sleep(self.pause)
         for call in said.calls:

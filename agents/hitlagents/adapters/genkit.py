@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import metadata
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -27,6 +26,7 @@ from hitlagents.adapters.base import (
     Start,
     State,
 )
+from hitlagents.adapters.chat_model import ChatModel
 from hitlagents.adapters.failures import damaged
 from hitlagents.adapters.stored import natural, plain, refuse_newer
 
@@ -47,20 +47,6 @@ SCHEMA = 1
 os.environ.setdefault("GENKIT_LOG", "error")
 
 
-@dataclass(frozen=True, kw_only=True)
-class GenkitModel:
-    """A model Genkit can talk to.
-
-    ``connect`` opens a function from a ``ModelRequest`` and an ``ActionRunContext`` to a
-    ``ModelResponse``, for one advance of one run, and closes it afterwards: HTTP
-    connections belong to one event loop, and an adapter may be used from several.
-    The function may give the arguments of a call as their JSON text.
-    """
-
-    label: str
-    connect: Callable[[], AbstractAsyncContextManager[Any]]
-
-
 class GenkitAdapter:
     """One prompt-backed agent: instructions, tools, middleware and a model.
 
@@ -69,6 +55,9 @@ class GenkitAdapter:
     what ``gating`` allows. ``in_session`` names tools whose only effect is on the agent's
     own session, such as ``write_artifact``. ``cards`` say what the framework has no place
     for (risk, title, consequence…), by tool name.
+
+    ``model`` connects to a function from a ``ModelRequest`` and an ``ActionRunContext`` to
+    a ``ModelResponse``, which may give the arguments of a call as their JSON text.
 
     With a ``store`` the framework keeps sessions there and the run's state only names a
     snapshot of it; without one the run's state is the whole session.
@@ -87,7 +76,7 @@ class GenkitAdapter:
         *,
         name: str,
         instructions: str,
-        model: GenkitModel,
+        model: ChatModel,
         gating: Gating,
         tools: Sequence[Tool] = (),
         use: Sequence[BaseMiddleware[Any]] = (),

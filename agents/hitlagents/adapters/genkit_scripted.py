@@ -7,19 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from genkit import FinishReason, Part, Role
 from genkit.model import Message, ModelRequest, ModelResponse, ModelResponseChunk
 from genkit.plugin_api import ActionRunContext
 
-from hitlagents.demo.scripted import Call, Item, Reply, Result, Said
-
-type Script = Callable[[Sequence[Item]], Reply]
-
-_WORDS = re.compile(r"\s*\S+\s*|\s+")
+from hitlagents.demo.scripted import Call, Item, Result, Said, Script, words
 
 
 class ScriptedModel:
@@ -34,7 +29,7 @@ class ScriptedModel:
         self, request: ModelRequest[Any], context: ActionRunContext[Any]
     ) -> ModelResponse:
         said = self.script(list(items(request.messages)))
-        for word in _WORDS.findall(said.text):
+        for word in words(said.text):
             context.send_chunk(
                 ModelResponseChunk(role=Role.MODEL, content=[Part.from_text(word)])
             )

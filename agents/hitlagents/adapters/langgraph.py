@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
 from dataclasses import asdict, dataclass, field
 from importlib import metadata
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -28,6 +27,7 @@ from hitlagents.adapters.base import (
     Start,
     State,
 )
+from hitlagents.adapters.chat_model import ChatModel
 from hitlagents.adapters.failures import damaged
 from hitlagents.adapters.stored import natural, refuse_newer
 
@@ -42,20 +42,6 @@ SCHEMA = 1
 
 #: Bytes of stored state. More is a graph that keeps what it should not.
 MAX_STATE = 16_000_000
-
-
-@dataclass(frozen=True, kw_only=True)
-class ChatModel:
-    """A model this framework can talk to.
-
-    ``connect`` opens it for one advance of one run and closes it afterwards: HTTP
-    connections belong to one event loop, and an adapter may be used from several. It gives
-    a function that makes the chat model; its argument is the script a scripted model is to
-    play, or None for its own.
-    """
-
-    label: str
-    connect: Callable[[], AbstractAsyncContextManager[Callable[[Any], Any]]]
 
 
 def message_input(message: str, message_id: str) -> dict[str, Any]:
@@ -73,7 +59,8 @@ class LangGraphAdapter:
     have, ``steps`` what its nodes do by ``langgraph_parts.call_tool``. ``cards`` say what
     the framework has no place for (risk, title, consequence…), by tool name; description
     and parameters are filled in from the tool. ``intake`` turns a message and an id for it
-    into the graph's input.
+    into the graph's input. ``model`` connects to a function that makes the chat model; its
+    argument is the script a scripted model is to play, or None for its own.
 
     Raises ValueError when tools, steps and cards do not fit together.
     """

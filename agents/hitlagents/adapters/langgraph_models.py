@@ -3,11 +3,11 @@ framework is imported when a model is first connected to."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from hitlagents.adapters.langgraph import ChatModel
+from hitlagents.adapters.chat_model import ChatModel
 from hitlagents.adapters.model_choice import (
     RETRIES,
     TIMEOUT,
@@ -15,44 +15,34 @@ from hitlagents.adapters.model_choice import (
     RealModel,
     real_model,
 )
-from hitlagents.demo import scripted as demo
-
-if TYPE_CHECKING:
-    from hitlagents.demo.scripted import Item, Reply
+from hitlagents.demo.scripted import LABEL, Script
 
 
-def from_environment(environ: Mapping[str, str] | None = None) -> ChatModel:
-    """The model the environment names (see ``model_choice``), else the scripted one.
+def from_environment(
+    script: Script, environ: Mapping[str, str] | None = None
+) -> ChatModel:
+    """The model the environment names (see ``model_choice``), else ``script``.
 
     Raises ValueError when the environment names one but not where it is.
     """
     real = real_model(environ)
-    if real is None:
-        return scripted(pause=WORD_PAUSE)
-    return openai_compatible(real.name, base_url=real.base_url, key=real.key)
+    return openai_compatible(real) if real else scripted(script, pause=WORD_PAUSE)
 
 
-def scripted(
-    script: Callable[[Sequence[Item]], Reply] | None = None, *, pause: float = 0.0
-) -> ChatModel:
+def scripted(script: Script, *, pause: float = 0.0) -> ChatModel:
     """Plays the script a part of the graph asks for, or this one where none is named."""
 
     @asynccontextmanager
     async def connect() -> AsyncIterator[Callable[[Any], Any]]:
         from hitlagents.adapters.langgraph_scripted import ScriptedChatModel
 
-        yield lambda wanted: ScriptedChatModel(
-            script=wanted or script or demo.reply, pause=pause
-        )
+        yield lambda wanted: ScriptedChatModel(script=wanted or script, pause=pause)
 
-    return ChatModel(label=demo.LABEL, connect=connect)
+    return ChatModel(label=LABEL, connect=connect)
 
 
-def openai_compatible(
-    name: str, *, base_url: str, key: str = "", retries: int = RETRIES
-) -> ChatModel:
-    """A model behind the chat-completions protocol. A server that wants no key gets a
-    placeholder, since the client library insists on one."""
+def openai_compatible(real: RealModel, *, retries: int = RETRIES) -> ChatModel:
+    """A model behind the chat-completions protocol."""
 
     @asynccontextmanager
     async def connect() -> AsyncIterator[Callable[[Any], Any]]:
@@ -62,9 +52,9 @@ def openai_compatible(
 
         async with AsyncClient(timeout=TIMEOUT) as client:
             model = ChatOpenAI(
-                model=name,
-                base_url=base_url,
-                api_key=SecretStr(key or "none"),
+                model=real.name,
+                base_url=real.base_url,
+                api_key=SecretStr(real.key_or_placeholder),
                 http_async_client=client,
                 max_retries=retries,
                 use_responses_api=False,
@@ -72,5 +62,4 @@ def openai_compatible(
             )
             yield lambda script: model
 
-    real = RealModel(name=name, base_url=base_url, key=key)
     return ChatModel(label=real.label, connect=connect)

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any
 
 from langchain_core.callbacks import (
@@ -28,16 +27,14 @@ from langchain_core.messages import (
 from langchain_core.messages.tool import tool_call_chunk
 from langchain_core.outputs import ChatGenerationChunk, ChatResult
 
-from hitlagents.demo.scripted import Call, Item, Reply, Result, Said
-
-_WORDS = re.compile(r"\s*\S+\s*|\s+")
+from hitlagents.demo.scripted import Call, Item, Result, Said, Script, words
 
 
 class ScriptedChatModel(BaseChatModel):
     """Plays ``script``, a pure function of the conversation. ``pause`` in seconds per
     word makes the stream visible to people."""
 
-    script: Callable[[Sequence[Item]], Reply]
+    script: Script
     pause: float = 0.0
 
     @property
@@ -80,7 +77,7 @@ class ScriptedChatModel(BaseChatModel):
 
     def _chunks(self, messages: Sequence[BaseMessage]) -> Iterator[ChatGenerationChunk]:
         said = self.script(items(messages))
-        for word in _WORDS.findall(said.text):
+        for word in words(said.text):
             yield _chunk(content=word)
         for index, call in enumerate(said.calls):
             piece = tool_call_chunk(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import urlsplit
 
 OPENAI = "https://api.openai.com/v1"
@@ -27,11 +28,22 @@ class RealModel:
 
     name: str
     base_url: str
-    key: str
+    key: str = ""
 
     @property
     def label(self) -> str:
-        return f"{self.name} at {host_of(self.base_url)}"
+        return f"{self.name} at {_host(self.base_url)}"
+
+    @property
+    def key_or_placeholder(self) -> str:
+        """For client libraries, which insist on a key where the server wants none."""
+        return self.key or "none"
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What has to be said with every request. Only OpenAI knows the setting, and keeps
+        every conversation unless it is said."""
+        return {"store": False} if _host(self.base_url) == _host(OPENAI) else {}
 
 
 def real_model(environ: Mapping[str, str] | None = None) -> RealModel | None:
@@ -55,7 +67,7 @@ def real_model(environ: Mapping[str, str] | None = None) -> RealModel | None:
     return RealModel(name=name, base_url=base_url or OPENAI, key=key)
 
 
-def host_of(base_url: str) -> str:
+def _host(base_url: str) -> str:
     """Host and port only: an address may hold a user name and a password."""
     parts = urlsplit(base_url)
     host = parts.hostname or "?"

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from importlib import metadata
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -25,6 +24,7 @@ from hitlagents.adapters.base import (
     Start,
     State,
 )
+from hitlagents.adapters.chat_model import ChatModel
 from hitlagents.adapters.failures import damaged
 from hitlagents.adapters.stored import natural, plain, refuse_newer
 
@@ -41,28 +41,14 @@ SCHEMA = 1
 os.environ.setdefault("OPENAI_AGENTS_DISABLE_TRACING", "true")
 
 
-@dataclass(frozen=True, kw_only=True)
-class SdkModel:
-    """A model the SDK can talk to.
-
-    ``connect`` opens an SDK ``Model`` for one advance of one run and closes it
-    afterwards: HTTP connections belong to one event loop, and an adapter may be used
-    from several.
-    """
-
-    label: str
-    connect: Callable[[], AbstractAsyncContextManager[Any]]
-    #: The SDK's ModelSettings, sent with every request.
-    settings: Mapping[str, Any] = field(default_factory=dict)
-
-
 class OpenAIAgentsAdapter:
     """One agent of the SDK, with the agents it hands off to or uses as tools.
 
     ``make`` gives the starting agent. It is called once and must make new ``Agent``
     objects, since theirs are the tools that are put behind the guard; the tools
     themselves may be shared and stay as they are. ``cards`` say what the SDK has no
-    place for (risk, title, consequence, what is asked…), by tool name.
+    place for (risk, title, consequence, what is asked…), by tool name. ``model`` connects
+    to a ``Model`` of the SDK; its settings are the SDK's ModelSettings.
 
     Raises ValueError for tools that cannot be held and for cards that fit no tool.
     """
@@ -75,7 +61,7 @@ class OpenAIAgentsAdapter:
         self,
         *,
         make: Callable[[], Agent[Any]],
-        model: SdkModel,
+        model: ChatModel,
         gating: Gating,
         cards: Sequence[ToolSpec] = (),
     ) -> None:

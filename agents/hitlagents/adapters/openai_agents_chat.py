@@ -14,7 +14,7 @@ from openai import AsyncOpenAI
 from hitlagents.adapters.failures import cut_off
 
 
-class ChatModel(OpenAIChatCompletionsModel):
+class WholeChatModel(OpenAIChatCompletionsModel):
     """The SDK's own model, which takes a stream that merely ends for a whole answer
     (unless it comes from OpenAI); this one does not."""
 

@@ -6,8 +6,7 @@ Imports the SDK, so import this module late.
 from __future__ import annotations
 
 import asyncio
-import re
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 from uuid import uuid4
@@ -24,11 +23,7 @@ from openai.types.responses import (
     ResponseTextDeltaEvent,
 )
 
-from hitlagents.demo.scripted import Call, Item, Reply, Result, Said
-
-type Script = Callable[[Sequence[Item]], Reply]
-
-_WORDS = re.compile(r"\s*\S+\s*|\s+")
+from hitlagents.demo.scripted import Call, Item, Reply, Result, Said, Script, words
 
 
 class ScriptedModel(Model):
@@ -49,7 +44,7 @@ class ScriptedModel(Model):
         self, system_instructions: str | None, input: Any, *rest: Any, **how: Any
     ) -> AsyncIterator[ResponseStreamEvent]:
         said = self.script(items(input))
-        for number, word in enumerate(_WORDS.findall(said.text)):
+        for number, word in enumerate(words(said.text)):
             yield ResponseTextDeltaEvent(
                 content_index=0,
                 delta=word,

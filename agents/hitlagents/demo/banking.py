@@ -15,13 +15,13 @@ from approvals.schemas import ToolSpec
 from approvals.states import Risk
 from hitlagents.adapters import model_choice
 from hitlagents.adapters.base import AgentRunError, AgentSpec, Gating
+from hitlagents.adapters.chat_model import ChatModel
 from hitlagents.adapters.genkit import (
     DISTRIBUTION,
     FRAMEWORK,
     INSTALL,
     METADATA_KEY,
     GenkitAdapter,
-    GenkitModel,
 )
 from hitlagents.adapters.genkit_models import from_environment
 from hitlagents.demo import bank, scripted_banking
@@ -111,7 +111,7 @@ def tools() -> list[Tool]:
     return [tool(lookup_balance), tool(transfer_money, name="transferMoney")]
 
 
-def build(gating: Gating, *, model: GenkitModel | None = None) -> GenkitAdapter:
+def build(gating: Gating, *, model: ChatModel | None = None) -> GenkitAdapter:
     """The agent as the policies want it now. Imports the framework.
 
     Raises AgentRunError when the environment names a model that cannot be had.

@@ -18,10 +18,11 @@ from hitlagents.adapters.agent_framework import (
     FRAMEWORK,
     METADATA_KEY,
     AgentFrameworkAdapter,
-    ChatModel,
 )
 from hitlagents.adapters.agent_framework_models import from_environment
 from hitlagents.adapters.base import AgentRunError, AgentSpec, Gating
+from hitlagents.adapters.chat_model import ChatModel
+from hitlagents.demo import scripted
 from hitlagents.demo.workspace import Workspace, WorkspaceError, files_page
 from hitlagents.toolcall import TOOL_CONTEXT
 
@@ -109,7 +110,7 @@ def build(
     Raises AgentRunError when the environment names a model that cannot be had.
     """
     try:
-        model = model or from_environment()
+        model = model or from_environment(scripted.reply)
     except ValueError as error:
         raise AgentRunError(str(error), retryable=True) from error
     return AgentFrameworkAdapter(
@@ -132,7 +133,7 @@ SPEC = AgentSpec(
     install=f"pip install {DISTRIBUTION} agent-framework-openai",
     build=build,
     cancel=AgentFrameworkAdapter.cancel,
-    model_label=lambda: from_environment().label,
+    model_label=lambda: from_environment(scripted.reply).label,
     models=model_choice.CHOICES,
     page=files_page(workspaces),
     suggestions=(

@@ -13,12 +13,12 @@ from approvals.schemas import ToolSpec
 from approvals.states import InterruptKind, Risk
 from hitlagents.adapters import model_choice
 from hitlagents.adapters.base import ANSWER, AgentRunError, AgentSpec, Gating
+from hitlagents.adapters.chat_model import ChatModel
 from hitlagents.adapters.openai_agents import (
     DISTRIBUTION,
     FRAMEWORK,
     METADATA_KEY,
     OpenAIAgentsAdapter,
-    SdkModel,
 )
 from hitlagents.adapters.openai_agents_models import from_environment
 from hitlagents.demo import calendar, scripted_scheduler
@@ -173,7 +173,7 @@ def make() -> Agent[Any]:
     )
 
 
-def build(gating: Gating, *, model: SdkModel | None = None) -> OpenAIAgentsAdapter:
+def build(gating: Gating, *, model: ChatModel | None = None) -> OpenAIAgentsAdapter:
     """The agent as the policies want it now. Imports the SDK.
 
     Raises AgentRunError when the environment names a model that cannot be had.

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -47,6 +47,17 @@ type Item = Said | Call | Result
 class Reply:
     text: str = ""
     calls: Sequence[Call] = ()
+
+
+type Script = Callable[[Sequence[Item]], Reply]
+"""What a scripted model says next, as a pure function of the conversation."""
+
+_WORDS = re.compile(r"\s*\S+\s*|\s+")
+
+
+def words(text: str) -> list[str]:
+    """The text in the pieces a model streams it in, blanks included."""
+    return _WORDS.findall(text)
 
 
 @dataclass(frozen=True)

@@ -11,15 +11,15 @@ from approvals.schemas import ToolSpec
 from approvals.states import Risk
 from hitlagents.adapters import model_choice
 from hitlagents.adapters.base import AgentSpec, Gating
+from hitlagents.adapters.chat_model import ChatModel
 from hitlagents.adapters.langgraph import (
     DISTRIBUTION,
     FRAMEWORK,
     METADATA_KEY,
-    ChatModel,
     LangGraphAdapter,
 )
 from hitlagents.adapters.langgraph_models import from_environment
-from hitlagents.demo import outbox
+from hitlagents.demo import outbox, scripted_support
 
 CARDS = (
     ToolSpec(
@@ -80,7 +80,7 @@ def build(gating: Gating, *, model: ChatModel | None = None) -> LangGraphAdapter
     return LangGraphAdapter(
         name="support",
         build=support_graph.build,
-        model=model or from_environment(),
+        model=model or from_environment(scripted_support.reply),
         gating=gating,
         tools=support_graph.tools(),
         steps=[SEND_EMAIL],
@@ -98,7 +98,7 @@ SPEC = AgentSpec(
     install=f"pip install {DISTRIBUTION} langchain langchain-openai",
     build=build,
     cancel=LangGraphAdapter.cancel,
-    model_label=lambda: from_environment().label,
+    model_label=lambda: from_environment(scripted_support.reply).label,
     models=model_choice.CHOICES,
     page=outbox.PAGE,
     suggestions=(

@@ -16,13 +16,13 @@ from approvals.schemas import ToolSpec
 from approvals.states import Risk
 from hitlagents.adapters import model_choice
 from hitlagents.adapters.base import AgentRunError, AgentSpec, DataPage, Gating
+from hitlagents.adapters.chat_model import ChatModel
 from hitlagents.adapters.genkit import (
     DISTRIBUTION,
     FRAMEWORK,
     INSTALL,
     METADATA_KEY,
     GenkitAdapter,
-    GenkitModel,
 )
 from hitlagents.adapters.genkit_models import from_environment
 from hitlagents.demo import scripted_writer
@@ -83,7 +83,7 @@ CARDS = (
 
 
 def build(
-    gating: Gating, *, root: Path | None = None, model: GenkitModel | None = None
+    gating: Gating, *, root: Path | None = None, model: ChatModel | None = None
 ) -> GenkitAdapter:
     """The agent as the policies want it now. Imports the framework.
 

@@ -18,7 +18,6 @@ from approvals.schemas import ToolSpec
 from approvals.states import Risk, Verdict
 from hitlagents.adapters.agent_framework import (
     AgentFrameworkAdapter,
-    ChatModel,
     Snapshot,
 )
 from hitlagents.adapters.agent_framework_models import scripted
@@ -30,6 +29,7 @@ from hitlagents.adapters.base import (
     Interrupted,
     State,
 )
+from hitlagents.adapters.chat_model import ChatModel
 from hitlagents.demo.scripted import Call, Item, Reply
 from tests.hitlagents.adapters.harness import AgentFrameworkHarness
 from tests.hitlagents.fakes import (

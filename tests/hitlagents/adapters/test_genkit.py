@@ -26,7 +26,8 @@ from hitlagents.adapters.base import (
     StopRun,
     TextDelta,
 )
-from hitlagents.adapters.genkit import GenkitAdapter, GenkitModel
+from hitlagents.adapters.chat_model import ChatModel
+from hitlagents.adapters.genkit import GenkitAdapter
 from hitlagents.demo.scripted import Call, Reply, Result
 from tests.hitlagents.adapters.harness import HARNESSES
 from tests.hitlagents.fakes import (
@@ -62,9 +63,7 @@ async def transfer(input: TransferInput) -> TransferOutput:
 
 
 def agent(script, *, allowed=(), tools=(), **how: Any) -> GenkitAdapter:
-    model = (
-        script if isinstance(script, GenkitModel) else genkit_models.scripted(script)
-    )
+    model = script if isinstance(script, ChatModel) else genkit_models.scripted(script)
     return GenkitAdapter(
         name="tester",
         instructions="Do as you are told.",
@@ -282,7 +281,7 @@ def test_a_model_hears_of_no_tool_that_stands_for_missing_ones():
 
             yield watched
 
-    adapter = bank(GenkitModel(label="x", connect=connect))
+    adapter = bank(ChatModel(label="x", connect=connect))
     host = FakeHost()
     assert isinstance(begin(adapter, host), Finished)
     assert seen == [[], ["format_disk"]]
@@ -343,7 +342,7 @@ def test_two_advances_at_once_do_not_mix():
 # Models
 
 
-def ends(reason: FinishReason | None, text: str = "Whole.") -> GenkitModel:
+def ends(reason: FinishReason | None, text: str = "Whole.") -> ChatModel:
     """A model that gives its answer whole, and ends for that reason."""
 
     async def ask(request: Any, context: Any) -> ModelResponse:
@@ -355,7 +354,7 @@ def ends(reason: FinishReason | None, text: str = "Whole.") -> GenkitModel:
     async def connect():
         yield ask
 
-    return GenkitModel(label="teller", connect=connect)
+    return ChatModel(label="teller", connect=connect)
 
 
 def test_a_model_that_does_not_stream_is_told_whole():

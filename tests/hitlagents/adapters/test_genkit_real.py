@@ -18,8 +18,8 @@ from hitlagents.adapters.genkit import GenkitAdapter
 from hitlagents.adapters.genkit_models import (
     from_environment,
     openai_compatible,
-    settings,
 )
+from hitlagents.adapters.model_choice import RealModel
 from hitlagents.demo.scripted import Reply
 from tests.hitlagents.adapters.harness import genkit_tool
 from tests.hitlagents.fakes import (
@@ -58,7 +58,9 @@ def stub() -> Iterator[OpenAIStub]:
 def agent(stub: OpenAIStub, tools: Tools, *, key: str = KEY, retries: int = 0):
     return made(
         tools,
-        openai_compatible(MODEL, base_url=stub.base_url, key=key, retries=retries),
+        openai_compatible(
+            RealModel(name=MODEL, base_url=stub.base_url, key=key), retries=retries
+        ),
     )
 
 
@@ -242,8 +244,11 @@ def test_the_request_says_no_more_than_it_must(stub):
 
 
 def test_openai_itself_is_told_not_to_keep_the_conversation():
-    assert settings("https://api.openai.com/v1", tools=False) == {"store": False}
-    assert settings("http://box:1/v1", tools=False) == {}
+    def settings(base_url: str) -> dict[str, object]:
+        return RealModel(name="gpt-9", base_url=base_url).settings
+
+    assert settings("https://api.openai.com/v1") == {"store": False}
+    assert settings("http://box:1/v1") == {}
 
 
 @pytest.mark.parametrize(

@@ -1078,7 +1078,7 @@ def model_that_streams(*chunks: AIMessageChunk) -> Any:
 def own_model(model: Any, tools: Tools, **how: Any) -> LangGraphAdapter:
     from contextlib import asynccontextmanager
 
-    from hitlagents.adapters.langgraph import ChatModel
+    from hitlagents.adapters.chat_model import ChatModel
 
     @asynccontextmanager
     async def connect():

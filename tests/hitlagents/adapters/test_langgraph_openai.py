@@ -15,6 +15,7 @@ import pytest
 from approvals.states import Verdict
 from hitlagents.adapters.base import AgentRunError, Finished, Interrupted
 from hitlagents.adapters.langgraph_models import from_environment, openai_compatible
+from hitlagents.adapters.model_choice import RealModel
 from hitlagents.demo.scripted import Reply
 from tests.hitlagents.adapters.harness import LangGraphHarness
 from tests.hitlagents.fakes import (
@@ -54,7 +55,7 @@ def stub() -> Iterator[OpenAIStub]:
 def agent(stub: OpenAIStub, tools: Tools, *, key: str = KEY, retries: int = 0):
     made = LangGraphHarness().build(plays(heard), tools)
     made.model = openai_compatible(
-        MODEL, base_url=stub.base_url, key=key, retries=retries
+        RealModel(name=MODEL, base_url=stub.base_url, key=key), retries=retries
     )
     made.model_label = made.model.label
     return made
@@ -141,7 +142,7 @@ host = FakeHost(run_id=UUID(job["run_id"]), allowed=FREE)
 host.decisions = {(a.call.turn, a.call.call_id): a for a in answers}
 tools = Tools()
 agent = LangGraphHarness().build(plays(heard), tools)
-agent.model = from_environment()
+agent.model = from_environment(heard)
 resume = Resume(run_id=host.run_id, thread_id=UUID(job["thread"]), state=job["state"],
                 answers=answers)
 asyncio.run(agent.resume(resume, host))
@@ -244,8 +245,8 @@ def test_nobody_at_the_address():
 
 
 def test_which_model_is_chosen_and_said():
-    assert from_environment({}).label == "Scripted model, no network"
+    assert from_environment(heard, {}).label == "Scripted model, no network"
     real = {"SAYSO_MODEL": "gpt-9", "OPENAI_BASE_URL": "http://u:p@box:11434/v1"}
-    assert from_environment(real).label == "gpt-9 at box:11434"
+    assert from_environment(heard, real).label == "gpt-9 at box:11434"
     with pytest.raises(ValueError, match="OPENAI_BASE_URL"):
-        from_environment({"SAYSO_MODEL": "gpt-9"})
+        from_environment(heard, {"SAYSO_MODEL": "gpt-9"})

@@ -19,6 +19,7 @@ from hitlagents.adapters.agent_framework_models import (
     openai_compatible,
 )
 from hitlagents.adapters.base import AgentRunError, Finished, Gating, Interrupted
+from hitlagents.adapters.model_choice import RealModel
 from hitlagents.demo import file_ops, scripted
 from hitlagents.demo.scripted import Reply
 from tests.hitlagents.fakes import (
@@ -46,7 +47,9 @@ def stub() -> Iterator[OpenAIStub]:
 
 
 def agent(stub: OpenAIStub, root: Path, *, key: str = KEY, retries: int = 0):
-    model = openai_compatible(MODEL, base_url=stub.base_url, key=key, retries=retries)
+    model = openai_compatible(
+        RealModel(name=MODEL, base_url=stub.base_url, key=key), retries=retries
+    )
     return file_ops.build(Gating(allowed=ALLOWED), root=root, model=model)
 
 
@@ -261,7 +264,10 @@ def test_nobody_at_the_address(tmp_path):
 
 def test_without_a_model_it_is_scripted_and_says_so():
     for environ in ({}, {"OPENAI_API_KEY": "x"}, {"OPENAI_BASE_URL": "http://x/v1"}):
-        assert from_environment(environ).label == "Scripted model, no network"
+        assert (
+            from_environment(scripted.reply, environ).label
+            == "Scripted model, no network"
+        )
 
 
 @pytest.mark.parametrize(
@@ -273,9 +279,12 @@ def test_without_a_model_it_is_scripted_and_says_so():
     ],
 )
 def test_a_named_model_is_real_and_says_where(environ, label):
-    assert from_environment({"SAYSO_MODEL": "gpt-9", **environ}).label == label
+    assert (
+        from_environment(scripted.reply, {"SAYSO_MODEL": "gpt-9", **environ}).label
+        == label
+    )
 
 
 def test_a_named_model_without_an_address_or_key_is_refused():
     with pytest.raises(ValueError, match="OPENAI_BASE_URL"):
-        from_environment({"SAYSO_MODEL": "gpt-9"})
+        from_environment(scripted.reply, {"SAYSO_MODEL": "gpt-9"})

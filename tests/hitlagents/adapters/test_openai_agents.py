@@ -39,7 +39,8 @@ from hitlagents.adapters.base import (
     StopRun,
     TextDelta,
 )
-from hitlagents.adapters.openai_agents import OpenAIAgentsAdapter, SdkModel, Snapshot
+from hitlagents.adapters.chat_model import ChatModel
+from hitlagents.adapters.openai_agents import OpenAIAgentsAdapter, Snapshot
 from hitlagents.adapters.openai_agents_run import worded
 from hitlagents.demo.scripted import Call, Item, Reply, Result, Said
 from tests.hitlagents.adapters.harness import OpenAIAgentsHarness
@@ -953,7 +954,7 @@ def test_a_cancelled_start_ends_at_once_in_the_middle_of_a_word():
             yield ScriptedModel(plays(Reply("word " * 1000)), pause=0.01)
 
         agent = build(single(Tools().lookup), plays(ONE))
-        agent.model = SdkModel(label="slow", connect=connect)
+        agent.model = ChatModel(label="slow", connect=connect)
         task = asyncio.create_task(agent.start(start(host), host))
         await reading.wait()
         await asyncio.sleep(0.1)

@@ -14,6 +14,7 @@ import pytest
 
 from approvals.states import Verdict
 from hitlagents.adapters.base import AgentRunError, Finished, Gating, Interrupted
+from hitlagents.adapters.model_choice import RealModel
 from hitlagents.adapters.openai_agents import OpenAIAgentsAdapter
 from hitlagents.adapters.openai_agents_models import (
     from_environment,
@@ -55,7 +56,9 @@ def stub() -> Iterator[OpenAIStub]:
 def agent(stub: OpenAIStub, tools: Tools, *, key: str = KEY, retries: int = 0):
     return made(
         tools,
-        openai_compatible(MODEL, base_url=stub.base_url, key=key, retries=retries),
+        openai_compatible(
+            RealModel(name=MODEL, base_url=stub.base_url, key=key), retries=retries
+        ),
     )
 
 
@@ -170,7 +173,9 @@ def test_a_helper_and_a_handoff_speak_the_same_protocol(stub):
         )(history)
 
     stub.script = script
-    model = openai_compatible(MODEL, base_url=stub.base_url, key=KEY, retries=0)
+    model = openai_compatible(
+        RealModel(name=MODEL, base_url=stub.base_url, key=KEY), retries=0
+    )
     adapter = OpenAIAgentsAdapter(
         make=make, model=model, gating=Gating(allowed=frozenset({"ask_helper"}))
     )
@@ -251,9 +256,11 @@ def test_the_request_says_no_more_than_it_must(stub):
 
 
 def test_openai_itself_is_told_not_to_keep_the_conversation():
-    model = openai_compatible("gpt-9", base_url="https://api.openai.com/v1", key="k")
+    model = openai_compatible(
+        RealModel(name="gpt-9", base_url="https://api.openai.com/v1", key="k")
+    )
     assert model.settings == {"store": False}
-    elsewhere = openai_compatible("gpt-9", base_url="http://box:1/v1")
+    elsewhere = openai_compatible(RealModel(name="gpt-9", base_url="http://box:1/v1"))
     assert elsewhere.settings == {}
 
 
