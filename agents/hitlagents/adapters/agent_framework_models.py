@@ -50,4 +50,4 @@ def openai_compatible(real: RealModel, *, retries: int = RETRIES) -> ChatModel:
         async with connected(real, retries=retries) as client:
             yield OpenAIChatCompletionClient(real.name, async_client=client)
 
-    return ChatModel(label=real.label, connect=connect)
+    return ChatModel(label=real.label, connect=connect, settings=real.settings)

@@ -320,7 +320,7 @@ class Advance:
             for content in message.contents
             if content.type == "function_call" and not content.informational_only
         ]
-        if calls and response.finish_reason is None:
+        if response.finish_reason is None:
             # The framework takes a stream that merely ends for a whole answer.
             raise cut_off(self.adapter.model_label)
         for content in calls:

@@ -59,6 +59,7 @@ def openai_compatible(real: RealModel, *, retries: int = RETRIES) -> ChatModel:
                 max_retries=retries,
                 use_responses_api=False,
                 stream_usage=False,
+                **real.settings,
             )
             yield lambda script: model
 

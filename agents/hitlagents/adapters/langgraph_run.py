@@ -514,7 +514,7 @@ class Advance:
         turn = self.happenings.answered.pop(message.id or "", None)
         turn = turn or Turn(number=max(self.kept.turn, 1), silent=False)
         pieces = turn.pieces.calls if turn.streamed else _pieces(message)
-        if pieces and turn.streamed and _was_cut_off(message):
+        if turn.streamed and _was_cut_off(message):
             raise cut_off(self.adapter.model_label)
         message.id = turn.message_id
         message.tool_calls, message.invalid_tool_calls = [], []

@@ -151,7 +151,9 @@ def test_the_same_exchange_twice_is_kept_twice() -> None:
             async def _updates(self, messages: Any) -> AsyncIterator[Any]:
                 seen.append(sum(message.role != "system" for message in messages))
                 text = Content.from_text("Hi.")
-                yield ChatResponseUpdate(role="assistant", contents=[text])
+                yield ChatResponseUpdate(
+                    role="assistant", contents=[text], finish_reason="stop"
+                )
 
         yield WithoutIds(plays(heard))
 

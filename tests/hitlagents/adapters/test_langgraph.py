@@ -1143,7 +1143,7 @@ def test_tools_and_cards_that_do_not_fit_are_refused():
         return LangGraphAdapter(
             name="x",
             build=lambda: agent(tools=[made]),
-            model=scripted(),
+            model=scripted(heard),
             gating=Gating(allowed=frozenset()),
             **how,
         )
