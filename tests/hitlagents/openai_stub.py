@@ -13,8 +13,7 @@ from collections.abc import Iterator, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, ClassVar, Self
 
-from hitlagents.demo.scripted import Call, Item, Reply, Result, Said
-from tests.hitlagents.fakes import Script
+from hitlagents.demo.scripted import Call, Item, Reply, Result, Said, Script
 
 KEY = "sk-loopback"
 MODEL = "stub-1"

@@ -1,20 +1,59 @@
 """A process that knows nothing but a stored state and the decisions; for the tests.
 
-Reads JSON from standard input, resumes, writes JSON to standard output.
+Reads JSON from standard input, resumes, writes JSON to standard output. Its model is the
+one its environment names, as for every process that hosts agents.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import os
+import subprocess
 import sys
-from uuid import UUID
+from collections.abc import Sequence
+from typing import Any
+from uuid import UUID, uuid4
 
 from approvals.schemas import Answer
-from hitlagents.adapters.base import Finished, Resume
+from hitlagents.adapters.base import Finished, Outcome, Resume
 from hitlagents.demo.scripted import Reply
-from tests.hitlagents.adapters.harness import HARNESSES
-from tests.hitlagents.fakes import FREE, FakeHost, Tools, heard, plays
+from tests.hitlagents.adapters.harness import HARNESSES, Harness
+from tests.hitlagents.fakes import FREE, FakeHost, Tools, heard, plays, through_json
+
+
+def resume_elsewhere(
+    harness: Harness,
+    host: FakeHost,
+    paused: Outcome,
+    answers: Sequence[Answer],
+    **environ: str,
+) -> dict[str, Any]:
+    """Resume in a process of its own, and say how that ended. A warning ends it."""
+    job = {
+        "harness": harness.name,
+        "run_id": str(host.run_id),
+        "thread_id": str(uuid4()),
+        "state": through_json(paused.state),
+        "answers": [answer.model_dump(mode="json") for answer in answers],
+    }
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-m", __name__],
+        input=json.dumps(job),
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join([".", "agents"]),
+            "SAYSO_MODEL": "",
+            **environ,
+        },
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    ended: dict[str, Any] = json.loads(done.stdout)
+    return ended
 
 
 def main() -> None:
@@ -23,7 +62,9 @@ def main() -> None:
     answers = [Answer.model_validate(answer) for answer in job["answers"]]
     host.decisions = {(a.call.turn, a.call.call_id): a for a in answers}
     tools = Tools()
-    adapter = HARNESSES[job["harness"]].build(plays(Reply("unused"), heard), tools)
+    harness = HARNESSES[job["harness"]]
+    model = harness.models.from_environment(plays(Reply("unused"), heard))
+    adapter = harness.around(model, tools)
     resume = Resume(
         run_id=host.run_id,
         thread_id=UUID(job["thread_id"]),
@@ -34,6 +75,7 @@ def main() -> None:
     json.dump(
         {
             "finished": isinstance(outcome, Finished),
+            "model": adapter.model_label,
             "effects": tools.effects,
             "text": host.text,
         },

@@ -16,7 +16,8 @@ from approvals.states import Verdict
 from hitlagents.adapters.base import Gating, Interrupted, Outcome
 from hitlagents.adapters.langgraph import LangGraphAdapter
 from hitlagents.adapters.langgraph_models import scripted
-from tests.hitlagents.fakes import FakeHost, Script, heard, plays, resume, start
+from hitlagents.demo.scripted import Script
+from tests.hitlagents.fakes import FakeHost, heard, plays, resume, start
 
 
 class Log(TypedDict, total=False):

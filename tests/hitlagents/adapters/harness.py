@@ -8,42 +8,54 @@ from __future__ import annotations
 import inspect
 import os
 import tempfile
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 from pydantic import create_model
 
 from hitlagents.adapters import (
+    agent_framework_models,
     genkit_models,
     langgraph_models,
     openai_agents_models,
 )
 from hitlagents.adapters.agent_framework import AgentFrameworkAdapter
-from hitlagents.adapters.agent_framework_models import scripted
 from hitlagents.adapters.base import Adapter, Gating
 from hitlagents.adapters.genkit import GenkitAdapter
 from hitlagents.adapters.langgraph import LangGraphAdapter
 from hitlagents.adapters.openai_agents import OpenAIAgentsAdapter
+from hitlagents.demo.scripted import Script
 from hitlagents.toolcall import on_tool_thread
-from tests.hitlagents.fakes import FREE, Script, Tools
+from tests.hitlagents.fakes import FREE, Tools
 
 
-class Harness(Protocol):
+class Harness(ABC):
     name: ClassVar[str]
+    #: The framework's ``scripted``, ``openai_compatible`` and ``from_environment``.
+    models: ClassVar[Any]
     #: Whether allowed siblings of a held call wait until the pause is decided.
-    siblings_wait: ClassVar[bool]
+    siblings_wait: ClassVar[bool] = False
 
     def build(
         self, script: Script, tools: Tools, allowed: Sequence[str] = FREE
-    ) -> Adapter: ...
+    ) -> Adapter:
+        return self.around(self.models.scripted(script), tools, allowed)
+
+    @abstractmethod
+    def around(
+        self, model: Any, tools: Tools, allowed: Sequence[str] = FREE
+    ) -> Adapter:
+        """An agent with that model of the framework."""
 
 
-class AgentFrameworkHarness:
+class AgentFrameworkHarness(Harness):
     name: ClassVar[str] = "agent_framework"
+    models: ClassVar[Any] = agent_framework_models
     siblings_wait: ClassVar[bool] = True
 
-    def build(
-        self, script: Script, tools: Tools, allowed: Sequence[str] = FREE
+    def around(
+        self, model: Any, tools: Tools, allowed: Sequence[str] = FREE
     ) -> AgentFrameworkAdapter:
         from agent_framework import tool
 
@@ -56,17 +68,17 @@ class AgentFrameworkHarness:
                 else tool(function)
                 for function in tools.functions()
             ],
-            model=scripted(script),
+            model=model,
             gating=Gating(allowed=frozenset(allowed)),
         )
 
 
-class OpenAIAgentsHarness:
+class OpenAIAgentsHarness(Harness):
     name: ClassVar[str] = "openai_agents"
-    siblings_wait: ClassVar[bool] = False
+    models: ClassVar[Any] = openai_agents_models
 
-    def build(
-        self, script: Script, tools: Tools, allowed: Sequence[str] = FREE
+    def around(
+        self, model: Any, tools: Tools, allowed: Sequence[str] = FREE
     ) -> Adapter:
         from agents import Agent, function_tool
 
@@ -84,17 +96,17 @@ class OpenAIAgentsHarness:
                     for function in tools.functions()
                 ],
             ),
-            model=openai_agents_models.scripted(script),
+            model=model,
             gating=Gating(allowed=frozenset(allowed)),
         )
 
 
-class LangGraphHarness:
+class LangGraphHarness(Harness):
     name: ClassVar[str] = "langgraph"
-    siblings_wait: ClassVar[bool] = False
+    models: ClassVar[Any] = langgraph_models
 
-    def build(
-        self, script: Script, tools: Tools, allowed: Sequence[str] = FREE
+    def around(
+        self, model: Any, tools: Tools, allowed: Sequence[str] = FREE
     ) -> LangGraphAdapter:
         from langchain_core.tools import StructuredTool
 
@@ -110,23 +122,23 @@ class LangGraphHarness:
             name="tester",
             build=lambda: agent(tools=made, instructions="Do as you are told."),
             tools=made,
-            model=langgraph_models.scripted(script),
+            model=model,
             gating=Gating(allowed=frozenset(allowed)),
         )
 
 
-class GenkitHarness:
+class GenkitHarness(Harness):
     name: ClassVar[str] = "genkit"
-    siblings_wait: ClassVar[bool] = False
+    models: ClassVar[Any] = genkit_models
 
-    def build(
-        self, script: Script, tools: Tools, allowed: Sequence[str] = FREE
+    def around(
+        self, model: Any, tools: Tools, allowed: Sequence[str] = FREE
     ) -> GenkitAdapter:
         return GenkitAdapter(
             name="tester",
             instructions="Do as you are told.",
             tools=[genkit_tool(function) for function in tools.functions()],
-            model=genkit_models.scripted(script),
+            model=model,
             gating=Gating(allowed=frozenset(allowed)),
             store=self.store(),
         )

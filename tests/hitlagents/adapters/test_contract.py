@@ -5,9 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import os
-import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from copy import deepcopy
@@ -31,13 +28,13 @@ from hitlagents.adapters.base import (
     ToolCallProposed,
     ToolCallResult,
 )
-from hitlagents.demo.scripted import Call, Item, Reply, Said
+from hitlagents.demo.scripted import LABEL, Call, Item, Reply, Said, Script
+from tests.hitlagents.adapters.elsewhere import resume_elsewhere
 from tests.hitlagents.adapters.harness import HARNESSES, Harness
 from tests.hitlagents.fakes import (
     ALL_TOOLS,
     FREE,
     FakeHost,
-    Script,
     Tools,
     approve,
     call,
@@ -46,7 +43,6 @@ from tests.hitlagents.fakes import (
     plays,
     resume,
     start,
-    through_json,
 )
 
 pytestmark = pytest.mark.once
@@ -369,26 +365,11 @@ def test_another_process_goes_on_from_the_stored_state(bench):
         deny(it.host, paused.interrupts[0], "keep it"),
         it.host.decide(paused.interrupts[1], Verdict.APPROVE),
     ]
-    job = {
-        "harness": it.harness.name,
-        "run_id": str(it.host.run_id),
-        "thread_id": str(uuid4()),
-        "state": through_json(paused.state),
-        "answers": [answer.model_dump(mode="json") for answer in answers],
-    }
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-m", "tests.hitlagents.adapters.elsewhere"],
-        input=json.dumps(job),
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([".", "agents"])},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    ended = resume_elsewhere(it.harness, it.host, paused, answers)
     siblings = ["lookup x"] if it.harness.siblings_wait else []
-    assert json.loads(done.stdout) == {
+    assert ended == {
         "finished": True,
+        "model": LABEL,
         "effects": [*siblings, "delete b.txt"],
         "text": "I heard: Not executed: a reviewer denied this call. keep it | "
         "x is known | Deleted b.txt.",

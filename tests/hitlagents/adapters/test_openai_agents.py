@@ -42,12 +42,11 @@ from hitlagents.adapters.base import (
 from hitlagents.adapters.chat_model import ChatModel
 from hitlagents.adapters.openai_agents import OpenAIAgentsAdapter, Snapshot
 from hitlagents.adapters.openai_agents_run import worded
-from hitlagents.demo.scripted import Call, Item, Reply, Result, Said
+from hitlagents.demo.scripted import Call, Item, Reply, Result, Said, Script
 from tests.hitlagents.adapters.harness import OpenAIAgentsHarness
 from tests.hitlagents.fakes import (
     ALL_TOOLS,
     FakeHost,
-    Script,
     Tools,
     approve,
     call,
