@@ -18,7 +18,7 @@ from approvals.forms import AnswerForm
 from approvals.models import AuditEntry, Run, Tool
 from approvals.states import RunStatus
 from hitlagents import catalog, conversations, events
-from hitlagents.adapters.base import AgentSpec
+from hitlagents.adapters.base import AgentRunError, AgentSpec
 from hitlagents.models import QueuedMessage, RunInput, Thread
 from hitlagents.transcript import Entry, Story, transcript
 
@@ -75,7 +75,7 @@ def model_label(spec: AgentSpec | None) -> str:
         return ""
     try:
         return spec.model_label()
-    except ValueError as error:
+    except AgentRunError as error:
         return str(error)
 
 

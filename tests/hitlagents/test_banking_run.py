@@ -240,14 +240,6 @@ def test_without_the_framework_the_agent_says_how_to_get_it(fresh, monkeypatch):
     assert catalog.get("banking") is banking.SPEC
 
 
-def test_a_model_that_cannot_be_had_is_said_in_words(fresh, monkeypatch):
-    for name in ("OPENAI_BASE_URL", "OPENAI_API_KEY"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("SAYSO_MODEL", "gpt-9")
-    with pytest.raises(AgentRunError, match="OPENAI_BASE_URL"):
-        registry.adapter_for("banking", frozenset())
-
-
 def test_the_desk_hears_of_the_tools_by_their_own_names():
     agent = banking.build(
         Gating(allowed=frozenset()), model=genkit_models.scripted(lambda _: Reply("x"))

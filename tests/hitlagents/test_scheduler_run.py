@@ -371,11 +371,3 @@ def test_without_the_sdk_the_agent_says_how_to_get_it(fresh, monkeypatch):
     monkeypatch.setattr(registry.catalog, "installed", lambda spec: False)
     with pytest.raises(AgentRunError, match="pip install openai-agents"):
         registry.adapter_for("scheduler", frozenset())
-
-
-def test_a_model_that_cannot_be_had_is_said_in_words(fresh, monkeypatch):
-    for name in ("OPENAI_BASE_URL", "OPENAI_API_KEY"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("SAYSO_MODEL", "gpt-9")
-    with pytest.raises(AgentRunError, match="OPENAI_BASE_URL"):
-        registry.adapter_for("scheduler", frozenset())

@@ -219,7 +219,7 @@ class AgentSpec:
     #: ``Adapter.cancel``, without importing the framework.
     cancel: Verdict = Verdict.CANCEL_RUN
     #: ``Adapter.model_label`` as it would be now, without importing the framework. May
-    #: raise ValueError with a sentence when the model is set up wrong.
+    #: raise AgentRunError when the model is set up wrong.
     model_label: Callable[[], str] = str
     #: The models it can be given, in words, each with how.
     models: Sequence[str] = ()

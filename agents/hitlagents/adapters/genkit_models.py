@@ -1,64 +1,45 @@
-"""The models an agent on Genkit can have: scripted, or real by environment. The framework
+"""The models an agent on Genkit can have, real ones through ``genkit-openai``. The framework
 is imported when a model is first connected to."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from hitlagents.adapters.chat_model import ChatModel
-from hitlagents.adapters.model_choice import (
-    RETRIES,
-    WORD_PAUSE,
-    RealModel,
-    real_model,
-)
-from hitlagents.demo.scripted import LABEL, Script
+from hitlagents.adapters.chat_model import Models
+from hitlagents.adapters.model_choice import RealModel
+from hitlagents.demo.scripted import Script
 
 
-def from_environment(
-    script: Script, environ: Mapping[str, str] | None = None
-) -> ChatModel:
-    """The model the environment names (see ``model_choice``), else ``script``.
+@asynccontextmanager
+async def _play(script: Script, pause: float) -> AsyncIterator[Any]:
+    from hitlagents.adapters.genkit_scripted import ScriptedModel
 
-    Raises ValueError when the environment names one but not where it is.
-    """
-    real = real_model(environ)
-    return openai_compatible(real) if real else scripted(script, pause=WORD_PAUSE)
+    yield ScriptedModel(script, pause=pause)
 
 
-def scripted(script: Script, *, pause: float = 0.0) -> ChatModel:
-    @asynccontextmanager
-    async def connect() -> AsyncIterator[Any]:
-        from hitlagents.adapters.genkit_scripted import ScriptedModel
+@asynccontextmanager
+async def _reach(real: RealModel, retries: int) -> AsyncIterator[Any]:
+    from genkit_openai.models import OpenAIModel, OpenAIModelHandler
 
-        yield ScriptedModel(script, pause=pause)
+    from hitlagents.adapters.openai_client import connected
 
-    return ChatModel(label=LABEL, connect=connect)
+    async with connected(real, retries=retries) as client:
+        handler = OpenAIModelHandler(OpenAIModel(real.name, client))
+
+        async def ask(request: Any, context: Any) -> Any:
+            config = real.settings
+            if request.tools:
+                # Left alone, the plugin forbids all calls once a tool has given a result.
+                config["tool_choice"] = "auto"
+            asked = request.model_copy(update={"config": config})
+            return await handler.generate(asked, context)
+
+        yield ask
 
 
-def openai_compatible(real: RealModel, *, retries: int = RETRIES) -> ChatModel:
-    """A model behind the chat-completions protocol, through ``genkit-openai``."""
-
-    @asynccontextmanager
-    async def connect() -> AsyncIterator[Any]:
-        from genkit_openai.models import OpenAIModel, OpenAIModelHandler
-
-        from hitlagents.adapters.openai_client import connected
-
-        async with connected(real, retries=retries) as client:
-            handler = OpenAIModelHandler(OpenAIModel(real.name, client))
-
-            async def ask(request: Any, context: Any) -> Any:
-                config = dict(real.settings)
-                if request.tools:
-                    # Left alone, the plugin forbids all calls once a tool has given a
-                    # result.
-                    config["tool_choice"] = "auto"
-                asked = request.model_copy(update={"config": config})
-                return await handler.generate(asked, context)
-
-            yield ask
-
-    return ChatModel(label=real.label, connect=connect)
+MODELS = Models(play=_play, reach=_reach)
+from_environment = MODELS.from_environment
+scripted = MODELS.scripted
+openai_compatible = MODELS.openai_compatible

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
+from hitlagents.adapters.base import AgentRunError
+
 OPENAI = "https://api.openai.com/v1"
 #: What ``real_model`` chooses between, for people.
 CHOICES = (
@@ -51,7 +53,7 @@ def real_model(environ: Mapping[str, str] | None = None) -> RealModel | None:
 
     ``OPENAI_BASE_URL`` (any OpenAI-compatible address) and ``OPENAI_API_KEY`` say where
     and how; alone they change nothing, since many machines have a key lying around.
-    Raises ValueError when a model is named but neither of the two is there.
+    Raises AgentRunError when a model is named but neither of the two is there.
     """
     env = os.environ if environ is None else environ
     name = env.get("SAYSO_MODEL", "").strip()
@@ -60,9 +62,10 @@ def real_model(environ: Mapping[str, str] | None = None) -> RealModel | None:
     if not name:
         return None
     if not base_url and not key:
-        raise ValueError(
+        raise AgentRunError(
             "SAYSO_MODEL names a model, but neither OPENAI_BASE_URL nor OPENAI_API_KEY "
-            "is set."
+            "is set.",
+            retryable=True,
         )
     return RealModel(name=name, base_url=base_url or OPENAI, key=key)
 

@@ -14,7 +14,7 @@ from pydantic import BaseModel, Field, WithJsonSchema
 from approvals.schemas import ToolSpec
 from approvals.states import Risk
 from hitlagents.adapters import model_choice
-from hitlagents.adapters.base import AgentRunError, AgentSpec, Gating
+from hitlagents.adapters.base import AgentSpec, Gating
 from hitlagents.adapters.chat_model import ChatModel
 from hitlagents.adapters.genkit import (
     DISTRIBUTION,
@@ -116,15 +116,11 @@ def build(gating: Gating, *, model: ChatModel | None = None) -> GenkitAdapter:
 
     Raises AgentRunError when the environment names a model that cannot be had.
     """
-    try:
-        model = model or from_environment(scripted_banking.reply)
-    except ValueError as error:
-        raise AgentRunError(str(error), retryable=True) from error
     return GenkitAdapter(
         name="banking",
         instructions=INSTRUCTIONS,
         tools=tools(),
-        model=model,
+        model=model or from_environment(scripted_banking.reply),
         gating=gating,
         cards=CARDS,
     )

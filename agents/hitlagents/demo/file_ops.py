@@ -20,7 +20,7 @@ from hitlagents.adapters.agent_framework import (
     AgentFrameworkAdapter,
 )
 from hitlagents.adapters.agent_framework_models import from_environment
-from hitlagents.adapters.base import AgentRunError, AgentSpec, Gating
+from hitlagents.adapters.base import AgentSpec, Gating
 from hitlagents.adapters.chat_model import ChatModel
 from hitlagents.demo import scripted
 from hitlagents.demo.workspace import Workspace, WorkspaceError, files_page
@@ -109,15 +109,11 @@ def build(
 
     Raises AgentRunError when the environment names a model that cannot be had.
     """
-    try:
-        model = model or from_environment(scripted.reply)
-    except ValueError as error:
-        raise AgentRunError(str(error), retryable=True) from error
     return AgentFrameworkAdapter(
         name="file-ops",
         instructions=INSTRUCTIONS,
         tools=tools((root or workspaces()).absolute()),
-        model=model,
+        model=model or from_environment(scripted.reply),
         gating=gating,
         cards=CARDS,
     )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from approvals.schemas import ToolSpec
 from approvals.states import InterruptKind, Risk
 from hitlagents.adapters import model_choice
-from hitlagents.adapters.base import ANSWER, AgentRunError, AgentSpec, Gating
+from hitlagents.adapters.base import ANSWER, AgentSpec, Gating
 from hitlagents.adapters.chat_model import ChatModel
 from hitlagents.adapters.openai_agents import (
     DISTRIBUTION,
@@ -178,13 +178,9 @@ def build(gating: Gating, *, model: ChatModel | None = None) -> OpenAIAgentsAdap
 
     Raises AgentRunError when the environment names a model that cannot be had.
     """
-    try:
-        model = model or from_environment(scripted_scheduler.reply)
-    except ValueError as error:
-        raise AgentRunError(str(error), retryable=True) from error
     return OpenAIAgentsAdapter(
         make=make,
-        model=model,
+        model=model or from_environment(scripted_scheduler.reply),
         gating=gating,
         cards=CARDS,
     )

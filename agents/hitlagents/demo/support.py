@@ -74,7 +74,10 @@ SEND_EMAIL = ToolSpec(
 
 
 def build(gating: Gating, *, model: ChatModel | None = None) -> LangGraphAdapter:
-    """The agent as the policies want it now. Imports the framework."""
+    """The agent as the policies want it now. Imports the framework.
+
+    Raises AgentRunError when the environment names a model that cannot be had.
+    """
     from hitlagents.demo import support_graph
 
     return LangGraphAdapter(

@@ -15,7 +15,7 @@ from uuid import UUID
 from approvals.schemas import ToolSpec
 from approvals.states import Risk
 from hitlagents.adapters import model_choice
-from hitlagents.adapters.base import AgentRunError, AgentSpec, DataPage, Gating
+from hitlagents.adapters.base import AgentSpec, DataPage, Gating
 from hitlagents.adapters.chat_model import ChatModel
 from hitlagents.adapters.genkit import (
     DISTRIBUTION,
@@ -91,10 +91,6 @@ def build(
     """
     from hitlagents.demo.documents import Deliverables, Documents
 
-    try:
-        model = model or from_environment(scripted_writer.reply)
-    except ValueError as error:
-        raise AgentRunError(str(error), retryable=True) from error
     folder = (root or workspaces()).absolute()
     return GenkitAdapter(
         name="writer",
@@ -104,7 +100,7 @@ def build(
             Deliverables(),
         ],
         in_session=["write_artifact"],
-        model=model,
+        model=model or from_environment(scripted_writer.reply),
         gating=gating,
         cards=CARDS,
     )

@@ -22,6 +22,7 @@ from hitlagents.adapters import (
 )
 from hitlagents.adapters.agent_framework import AgentFrameworkAdapter
 from hitlagents.adapters.base import Adapter, Gating
+from hitlagents.adapters.chat_model import ChatModel, Models
 from hitlagents.adapters.genkit import GenkitAdapter
 from hitlagents.adapters.langgraph import LangGraphAdapter
 from hitlagents.adapters.openai_agents import OpenAIAgentsAdapter
@@ -32,8 +33,7 @@ from tests.hitlagents.fakes import FREE, Tools
 
 class Harness(ABC):
     name: ClassVar[str]
-    #: The framework's ``scripted``, ``openai_compatible`` and ``from_environment``.
-    models: ClassVar[Any]
+    models: ClassVar[Models]
     #: Whether allowed siblings of a held call wait until the pause is decided.
     siblings_wait: ClassVar[bool] = False
 
@@ -44,18 +44,18 @@ class Harness(ABC):
 
     @abstractmethod
     def around(
-        self, model: Any, tools: Tools, allowed: Sequence[str] = FREE
+        self, model: ChatModel, tools: Tools, allowed: Sequence[str] = FREE
     ) -> Adapter:
         """An agent with that model of the framework."""
 
 
 class AgentFrameworkHarness(Harness):
     name: ClassVar[str] = "agent_framework"
-    models: ClassVar[Any] = agent_framework_models
+    models: ClassVar[Models] = agent_framework_models.MODELS
     siblings_wait: ClassVar[bool] = True
 
     def around(
-        self, model: Any, tools: Tools, allowed: Sequence[str] = FREE
+        self, model: ChatModel, tools: Tools, allowed: Sequence[str] = FREE
     ) -> AgentFrameworkAdapter:
         from agent_framework import tool
 
@@ -75,10 +75,10 @@ class AgentFrameworkHarness(Harness):
 
 class OpenAIAgentsHarness(Harness):
     name: ClassVar[str] = "openai_agents"
-    models: ClassVar[Any] = openai_agents_models
+    models: ClassVar[Models] = openai_agents_models.MODELS
 
     def around(
-        self, model: Any, tools: Tools, allowed: Sequence[str] = FREE
+        self, model: ChatModel, tools: Tools, allowed: Sequence[str] = FREE
     ) -> Adapter:
         from agents import Agent, function_tool
 
@@ -103,10 +103,10 @@ class OpenAIAgentsHarness(Harness):
 
 class LangGraphHarness(Harness):
     name: ClassVar[str] = "langgraph"
-    models: ClassVar[Any] = langgraph_models
+    models: ClassVar[Models] = langgraph_models.MODELS
 
     def around(
-        self, model: Any, tools: Tools, allowed: Sequence[str] = FREE
+        self, model: ChatModel, tools: Tools, allowed: Sequence[str] = FREE
     ) -> LangGraphAdapter:
         from langchain_core.tools import StructuredTool
 
@@ -129,10 +129,10 @@ class LangGraphHarness(Harness):
 
 class GenkitHarness(Harness):
     name: ClassVar[str] = "genkit"
-    models: ClassVar[Any] = genkit_models
+    models: ClassVar[Models] = genkit_models.MODELS
 
     def around(
-        self, model: Any, tools: Tools, allowed: Sequence[str] = FREE
+        self, model: ChatModel, tools: Tools, allowed: Sequence[str] = FREE
     ) -> GenkitAdapter:
         return GenkitAdapter(
             name="tester",

@@ -79,9 +79,7 @@ def chunked(*chunks: tuple[str, str, Any]) -> ChatModel:
 def adapter(
     model: ChatModel, *, allowed: Sequence[str] = (), tools: Tools | None = None
 ) -> AgentFrameworkAdapter:
-    made = AgentFrameworkHarness().build(plays(heard), tools or Tools(), allowed)
-    made.model = model
-    return made
+    return AgentFrameworkHarness().around(model, tools or Tools(), allowed)
 
 
 def proposals(*chunks: tuple[str, str, Any]) -> list[tuple[str, str]]:

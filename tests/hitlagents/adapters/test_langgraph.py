@@ -27,6 +27,7 @@ from approvals.exceptions import LostLease
 from approvals.states import InterruptKind, Verdict
 from hitlagents.adapters import langgraph_run
 from hitlagents.adapters.base import (
+    Adapter,
     AgentRunError,
     CheckpointError,
     Finished,
@@ -1075,18 +1076,17 @@ def model_that_streams(*chunks: AIMessageChunk) -> Any:
     return Chunks(script=plays(heard))
 
 
-def own_model(model: Any, tools: Tools, **how: Any) -> LangGraphAdapter:
+def own_model(own: Any, tools: Tools, **how: Any) -> Adapter:
     from contextlib import asynccontextmanager
 
     from hitlagents.adapters.chat_model import ChatModel
 
     @asynccontextmanager
     async def connect():
-        yield lambda script: model
+        yield lambda script: own
 
-    made = LangGraphHarness().build(plays(heard), tools, **how)
-    made.model = ChatModel(label="chunks", connect=connect)
-    return made
+    model = ChatModel(label="chunks", connect=connect)
+    return LangGraphHarness().around(model, tools, **how)
 
 
 def test_an_answer_that_was_cut_off_is_not_repaired():
@@ -1293,7 +1293,7 @@ def test_a_break_that_nobody_can_answer_is_an_error():
 # The stored state
 
 
-def pause() -> tuple[LangGraphAdapter, FakeHost, Interrupted]:
+def pause() -> tuple[Adapter, FakeHost, Interrupted]:
     host = FakeHost()
     adapter = LangGraphHarness().build(plays(ONE, heard), Tools(), [])
     paused = asyncio.run(adapter.start(start(host), host))

@@ -346,5 +346,5 @@ def test_a_named_model_is_real_and_says_where(harness, environ, label):
 
 
 def test_a_named_model_without_an_address_or_key_is_refused(harness):
-    with pytest.raises(ValueError, match="OPENAI_BASE_URL"):
+    with pytest.raises(AgentRunError, match="OPENAI_BASE_URL"):
         harness.models.from_environment(heard, {"SAYSO_MODEL": "gpt-9"})
