@@ -24,8 +24,8 @@ from hitlagents.adapters.base import (
     State,
 )
 from hitlagents.adapters.chat_model import ChatModel
-from hitlagents.adapters.failures import damaged
-from hitlagents.adapters.stored import natural, plain, refuse_newer
+from hitlagents.adapters.stored import StoredCall, natural, plain, reading, stored_calls
+from hitlagents.adapters.tool_specs import described
 
 if TYPE_CHECKING:
     from agent_framework import FunctionTool
@@ -71,7 +71,13 @@ class AgentFrameworkAdapter:
         self.gating = gating
         self.version = metadata.version(DISTRIBUTION)
         self.model_label = model.label
-        self._tools = tuple(_described(self.functions, cards))
+        self._tools = described(
+            (
+                (function.name, function.description, closed_schema(function))
+                for function in self.functions
+            ),
+            cards,
+        )
 
     @property
     def tools(self) -> Sequence[ToolSpec]:
@@ -90,26 +96,6 @@ class AgentFrameworkAdapter:
         return await advance.resume(resume)
 
 
-def _described(
-    functions: Sequence[FunctionTool], cards: Sequence[ToolSpec]
-) -> list[ToolSpec]:
-    by_name = {card.name: card for card in cards}
-    names = [function.name for function in functions]
-    if len(set(names)) != len(names):
-        raise ValueError(f"Two tools have the same name: {', '.join(sorted(names))}.")
-    if strangers := by_name.keys() - set(names):
-        raise ValueError(f"There is no tool named {', '.join(sorted(strangers))}.")
-    return [
-        by_name.get(function.name, ToolSpec(name=function.name)).model_copy(
-            update={
-                "description": function.description,
-                "parameters": closed_schema(function),
-            }
-        )
-        for function in functions
-    ]
-
-
 def closed_schema(function: FunctionTool) -> dict[str, Any]:
     """The tool's JSON Schema, refusing arguments it does not name.
 
@@ -122,34 +108,15 @@ def closed_schema(function: FunctionTool) -> dict[str, Any]:
 
 
 @dataclass(kw_only=True)
-class OpenCall:
-    """A call the framework still waits for. ``asked`` is False for a call that is
-    nobody's decision: an allowed sibling, or a tool that does not exist."""
-
-    turn: int
-    call_id: str
-    tool: str
-    #: The provider's id of the call.
-    reference: str
-    asked: bool = False
-
-    def to_state(self) -> dict[str, Any]:
-        return {
-            "turn": self.turn,
-            "tool": self.tool,
-            "reference": self.reference,
-            "asked": self.asked,
-        }
-
-
-@dataclass(kw_only=True)
 class Snapshot:
     """What is kept between two advances."""
 
     session: dict[str, Any]
     #: Model turns taken in the run so far.
     turn: int = 0
-    calls: dict[str, OpenCall] = field(default_factory=dict)
+    #: What the framework still waits for. Nobody is asked about allowed siblings and tools
+    #: that do not exist.
+    calls: dict[str, StoredCall] = field(default_factory=dict)
 
     def to_state(self) -> State:
         """Plain JSON. Raises AgentRunError when the session holds something else."""
@@ -157,28 +124,16 @@ class Snapshot:
             "schema": SCHEMA,
             "session": self.session,
             "turn": self.turn,
-            "calls": {key: call.to_state() for key, call in self.calls.items()},
+            "calls": stored_calls(self.calls),
         }
         return plain(state)
 
     @classmethod
     def from_state(cls, state: State) -> Snapshot:
         """Raises CheckpointError when the state is newer than this code, or damaged."""
-        try:
-            refuse_newer(state, SCHEMA)
+        with reading(state, SCHEMA):
             return cls(
                 session=dict(state["session"]),
                 turn=natural(state["turn"]),
-                calls={
-                    key: OpenCall(
-                        call_id=key,
-                        turn=natural(call["turn"]),
-                        tool=str(call["tool"]),
-                        reference=str(call["reference"]),
-                        asked=call["asked"] is True,
-                    )
-                    for key, call in state["calls"].items()
-                },
+                calls=StoredCall.all_from(state["calls"]),
             )
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise damaged() from error

@@ -44,7 +44,6 @@ from pydantic import ValidationError
 from approvals.schemas import Answer, InterruptDraft, ToolCall
 from hitlagents.adapters.agent_framework import (
     AgentFrameworkAdapter,
-    OpenCall,
     Snapshot,
     closed_schema,
 )
@@ -71,6 +70,7 @@ from hitlagents.adapters.calls import (
     refuse_strangers,
 )
 from hitlagents.adapters.failures import cut_off, damaged, explained
+from hitlagents.adapters.stored import StoredCall
 from hitlagents.toolcall import TOOL_CONTEXT, ToolContext, on_tool_thread
 
 disable_instrumentation()
@@ -108,7 +108,7 @@ class Advance:
         self.specs = {function.name: function for function in adapter.functions}
         self.answers: dict[str, Answer] = {}
         #: Calls proposed or taken over, by call id, until they have a result.
-        self.open: dict[str, OpenCall] = {}
+        self.open: dict[str, StoredCall] = {}
         self.arguments: dict[str, str] = {}
         self.guarded: set[str] = set()
         self.turn = 0
@@ -296,7 +296,7 @@ class Advance:
         content.items, content.result = told.items, told.result
         await self.finish(call.call_id, text)
 
-    def _open_call(self, content: Content) -> OpenCall | None:
+    def _open_call(self, content: Content) -> StoredCall | None:
         if content.id is not None:
             return self.open.get(content.id)
         return next(
@@ -329,7 +329,7 @@ class Advance:
     async def _propose(self, content: Content) -> None:
         assert content.id is not None
         name = (content.name or "(no name)")[:MAX_NAME]
-        self.open[content.id] = OpenCall(
+        self.open[content.id] = StoredCall(
             turn=self.turn,
             call_id=content.id,
             tool=name,

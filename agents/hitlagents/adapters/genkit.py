@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from importlib import metadata
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -27,8 +27,14 @@ from hitlagents.adapters.base import (
     State,
 )
 from hitlagents.adapters.chat_model import ChatModel
-from hitlagents.adapters.failures import damaged
-from hitlagents.adapters.stored import natural, plain, refuse_newer
+from hitlagents.adapters.stored import (
+    StoredCall,
+    natural,
+    plain,
+    reading,
+    stored_calls,
+)
+from hitlagents.adapters.tool_specs import described, refuse_unknown
 
 if TYPE_CHECKING:
     from genkit import Tool
@@ -105,23 +111,18 @@ class GenkitAdapter:
         self.in_session = frozenset(in_session)
         self.version = metadata.version("genkit")
         self.model_label = model.label
-        self._tools = tuple(self._described(cards))
+        self._tools = described(
+            (
+                (name, tool.description, tool.parameters)
+                for name, tool in self.kit.tools.items()
+            ),
+            cards,
+        )
+        refuse_unknown(self.in_session, self.kit.tools)
 
     @property
     def tools(self) -> Sequence[ToolSpec]:
         return self._tools
-
-    def _described(self, cards: Sequence[ToolSpec]) -> list[ToolSpec]:
-        by_name = {card.name: card for card in cards}
-        named = by_name.keys() | self.in_session
-        if strangers := named - self.kit.tools.keys():
-            raise ValueError(f"There is no tool named {', '.join(sorted(strangers))}.")
-        return [
-            by_name.get(name, ToolSpec(name=name)).model_copy(
-                update={"description": tool.description, "parameters": tool.parameters}
-            )
-            for name, tool in self.kit.tools.items()
-        ]
 
     async def start(self, start: Start, host: Host) -> Outcome:
         from hitlagents.adapters.genkit_run import Advance
@@ -139,37 +140,9 @@ class GenkitAdapter:
 
 
 @dataclass(kw_only=True)
-class OpenCall:
-    """A call without a result yet. ``asked`` says that a person decides it."""
-
-    turn: int
-    call_id: str
-    tool: str
+class OpenCall(StoredCall):
     #: As the model wrote them, which the session does not keep: it holds them parsed.
     arguments: str
-    #: The provider's id of the call.
-    reference: str = ""
-    asked: bool = False
-
-    def to_state(self) -> dict[str, Any]:
-        return {
-            "turn": self.turn,
-            "tool": self.tool,
-            "arguments": self.arguments,
-            "reference": self.reference,
-            "asked": self.asked,
-        }
-
-    @classmethod
-    def from_state(cls, call_id: str, state: Mapping[str, Any]) -> OpenCall:
-        return cls(
-            call_id=call_id,
-            turn=natural(state["turn"]),
-            tool=str(state["tool"]),
-            arguments=str(state["arguments"]),
-            reference=str(state["reference"]),
-            asked=state["asked"] is True,
-        )
 
 
 @dataclass(kw_only=True)
@@ -189,15 +162,14 @@ class Snapshot:
             "session": self.session,
             "stored": self.stored,
             "turn": self.turn,
-            "calls": {key: call.to_state() for key, call in self.calls.items()},
+            "calls": stored_calls(self.calls),
         }
         return plain(state)
 
     @classmethod
     def from_state(cls, state: State) -> Snapshot:
         """A copy. Raises CheckpointError for a state that is newer or damaged."""
-        try:
-            refuse_newer(state, SCHEMA)
+        with reading(state, SCHEMA):
             copied = json.loads(json.dumps(state))
             session, stored = copied["session"], copied["stored"]
             if not isinstance(session, dict | None) or not isinstance(stored, str):
@@ -208,10 +180,5 @@ class Snapshot:
                 session=session,
                 stored=stored,
                 turn=natural(copied["turn"]),
-                calls={
-                    key: OpenCall.from_state(key, call)
-                    for key, call in copied["calls"].items()
-                },
+                calls=OpenCall.all_from(copied["calls"]),
             )
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise damaged() from error

@@ -28,8 +28,8 @@ from hitlagents.adapters.base import (
     State,
 )
 from hitlagents.adapters.chat_model import ChatModel
-from hitlagents.adapters.failures import damaged
-from hitlagents.adapters.stored import natural, refuse_newer
+from hitlagents.adapters.stored import natural, reading
+from hitlagents.adapters.tool_specs import described, refuse_repeated
 
 if TYPE_CHECKING:
     from langchain_core.tools import BaseTool
@@ -92,9 +92,7 @@ class LangGraphAdapter:
         self._building = threading.Lock()
         self._tools = (*_described(tools, cards), *steps)
         self.names = frozenset(spec.name for spec in self._tools)
-        if len(self.names) != len(self._tools):
-            listed = ", ".join(sorted(spec.name for spec in self._tools))
-            raise ValueError(f"Two tools have the same name: {listed}.")
+        refuse_repeated([spec.name for spec in self._tools])
 
     @property
     def tools(self) -> Sequence[ToolSpec]:
@@ -125,18 +123,8 @@ class LangGraphAdapter:
 def _described(tools: Sequence[BaseTool], cards: Sequence[ToolSpec]) -> list[ToolSpec]:
     from hitlagents.adapters.langgraph_parts import closed_schema
 
-    by_name = {card.name: card for card in cards}
-    if strangers := by_name.keys() - {tool.name for tool in tools}:
-        raise ValueError(f"There is no tool named {', '.join(sorted(strangers))}.")
-    return [
-        by_name.get(tool.name, ToolSpec(name=tool.name)).model_copy(
-            update={
-                "description": tool.description,
-                "parameters": closed_schema(tool),
-            }
-        )
-        for tool in tools
-    ]
+    found = ((tool.name, tool.description, closed_schema(tool)) for tool in tools)
+    return described(found, cards)
 
 
 # The state of a thread: the saver's content, and how the calls in it are keyed.
@@ -230,8 +218,7 @@ class Snapshot:
     @classmethod
     def from_state(cls, state: State) -> Snapshot:
         """Raises CheckpointError when the state is newer than this code, or damaged."""
-        try:
-            refuse_newer(state, SCHEMA)
+        with reading(state, SCHEMA):
             return cls(
                 saver=dict(state["saver"]),
                 turn=natural(state["turn"]),
@@ -242,5 +229,3 @@ class Snapshot:
                     for path, tasks in state["places"].items()
                 },
             )
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise damaged() from error

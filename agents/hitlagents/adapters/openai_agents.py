@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from importlib import metadata
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -25,8 +25,14 @@ from hitlagents.adapters.base import (
     State,
 )
 from hitlagents.adapters.chat_model import ChatModel
-from hitlagents.adapters.failures import damaged
-from hitlagents.adapters.stored import natural, plain, refuse_newer
+from hitlagents.adapters.stored import (
+    StoredCall,
+    natural,
+    plain,
+    reading,
+    stored_calls,
+)
+from hitlagents.adapters.tool_specs import described
 
 if TYPE_CHECKING:
     from agents import Agent
@@ -71,22 +77,17 @@ class OpenAIAgentsAdapter:
         self.model = model
         self.version = metadata.version(DISTRIBUTION)
         self.model_label = model.label
-        self._tools = tuple(self._described(cards))
+        self._tools = described(
+            (
+                (name, tool.description, tool.parameters)
+                for name, tool in self.team.tools.items()
+            ),
+            cards,
+        )
 
     @property
     def tools(self) -> Sequence[ToolSpec]:
         return self._tools
-
-    def _described(self, cards: Sequence[ToolSpec]) -> list[ToolSpec]:
-        by_name = {card.name: card for card in cards}
-        if strangers := by_name.keys() - self.team.tools.keys():
-            raise ValueError(f"There is no tool named {', '.join(sorted(strangers))}.")
-        return [
-            by_name.get(name, ToolSpec(name=name)).model_copy(
-                update={"description": tool.description, "parameters": tool.parameters}
-            )
-            for name, tool in self.team.tools.items()
-        ]
 
     async def start(self, start: Start, host: Host) -> Outcome:
         from hitlagents.adapters.openai_agents_run import Advance
@@ -104,42 +105,13 @@ class OpenAIAgentsAdapter:
 
 
 @dataclass(kw_only=True)
-class OpenCall:
-    """A call without a result yet. ``asked`` is False for one that is nobody's decision:
-    an agent used as a tool, while a call inside it waits."""
+class OpenCall(StoredCall):
+    """Nobody is asked about an agent used as a tool, while a call inside it waits."""
 
-    turn: int
-    call_id: str
-    tool: str
     #: The agent that waits for it to be decided; empty for a call nobody decides.
     agent: str = ""
-    #: The provider's id of the call.
-    reference: str = ""
     #: Call of the agent-as-tool this was proposed inside of.
     parent: str = ""
-    asked: bool = False
-
-    def to_state(self) -> dict[str, Any]:
-        return {
-            "turn": self.turn,
-            "tool": self.tool,
-            "agent": self.agent,
-            "reference": self.reference,
-            "parent": self.parent,
-            "asked": self.asked,
-        }
-
-    @classmethod
-    def from_state(cls, call_id: str, state: Mapping[str, Any]) -> OpenCall:
-        return cls(
-            call_id=call_id,
-            turn=natural(state["turn"]),
-            tool=str(state["tool"]),
-            agent=str(state["agent"]),
-            reference=str(state["reference"]),
-            parent=str(state["parent"]),
-            asked=state["asked"] is True,
-        )
 
 
 @dataclass(kw_only=True)
@@ -168,15 +140,14 @@ class Snapshot:
             "starting": self.starting,
             "run": self.run,
             "turn": self.turn,
-            "calls": {key: call.to_state() for key, call in self.calls.items()},
+            "calls": stored_calls(self.calls),
         }
         return plain(state)
 
     @classmethod
     def from_state(cls, state: State) -> Snapshot:
         """A copy. Raises CheckpointError for a state that is newer or damaged."""
-        try:
-            refuse_newer(state, SCHEMA)
+        with reading(state, SCHEMA):
             copied = json.loads(json.dumps(state))
             history, run = copied["history"], copied["run"]
             if not isinstance(history, list) or not isinstance(run, dict | None):
@@ -189,10 +160,5 @@ class Snapshot:
                 starting=str(copied["starting"]),
                 run=run,
                 turn=natural(copied["turn"]),
-                calls={
-                    key: OpenCall.from_state(key, call)
-                    for key, call in copied["calls"].items()
-                },
+                calls=OpenCall.all_from(copied["calls"]),
             )
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise damaged() from error
