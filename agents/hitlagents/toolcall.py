@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
@@ -27,6 +28,16 @@ class ToolContext:
 
 
 TOOL_CONTEXT: ContextVar[ToolContext] = ContextVar("TOOL_CONTEXT")
+
+
+@contextmanager
+def serving(context: ToolContext) -> Iterator[None]:
+    """Around a tool's body, which finds ``context`` in TOOL_CONTEXT."""
+    token = TOOL_CONTEXT.set(context)
+    try:
+        yield
+    finally:
+        TOOL_CONTEXT.reset(token)
 
 
 async def on_tool_thread[T](function: Callable[[], T]) -> T:

@@ -16,7 +16,7 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from copy import copy
-from typing import Any, NoReturn, cast
+from typing import Any, cast
 from uuid import UUID, uuid4
 
 from agent_framework import (
@@ -42,6 +42,7 @@ from agent_framework.observability import disable_instrumentation
 from pydantic import ValidationError
 
 from approvals.schemas import Answer, InterruptDraft, ToolCall
+from hitlagents.adapters.advance import HostedAdvance, check_decided
 from hitlagents.adapters.agent_framework import (
     AgentFrameworkAdapter,
     Snapshot,
@@ -50,9 +51,7 @@ from hitlagents.adapters.agent_framework import (
 from hitlagents.adapters.base import (
     AgentRunError,
     Body,
-    CheckpointError,
     Finished,
-    Happening,
     Host,
     Interrupted,
     Outcome,
@@ -67,11 +66,19 @@ from hitlagents.adapters.calls import (
     MAX_NAME,
     VERDICTS,
     misfit,
+    not_there,
     refuse_strangers,
 )
-from hitlagents.adapters.failures import cut_off, damaged, explained
+from hitlagents.adapters.failures import (
+    cut_off,
+    damaged,
+    explained,
+    ignored_decisions,
+    missing_tool,
+    too_many_turns,
+)
 from hitlagents.adapters.stored import StoredCall
-from hitlagents.toolcall import TOOL_CONTEXT, ToolContext, on_tool_thread
+from hitlagents.toolcall import on_tool_thread
 
 disable_instrumentation()
 
@@ -95,16 +102,16 @@ class Halt(MiddlewareFailure):
     text "Error: Function failed." and the run goes on as if nothing were wrong."""
 
 
-class Advance:
+class Advance(HostedAdvance):
     """Everything that lives as long as one ``start`` or ``resume``."""
+
+    halting = Halt
 
     def __init__(
         self, adapter: AgentFrameworkAdapter, host: Host, run_id: UUID, thread_id: UUID
     ) -> None:
+        super().__init__(host, run_id, thread_id)
         self.adapter = adapter
-        self.host = host
-        self.run_id = run_id
-        self.thread_id = thread_id
         self.specs = {function.name: function for function in adapter.functions}
         self.answers: dict[str, Answer] = {}
         #: Calls proposed or taken over, by call id, until they have a result.
@@ -113,7 +120,6 @@ class Advance:
         self.guarded: set[str] = set()
         self.turn = 0
         self.message_id = ""
-        self.stopped_by: Exception | None = None
 
     # From outside
 
@@ -144,30 +150,19 @@ class Advance:
         )
         outcome = await self._advance(session, message)
         if ignored := self.answers.keys() - self.guarded:
-            raise AgentRunError(
-                f"The framework did not take {len(ignored)} of the decisions.",
-                retryable=False,
-            )
+            raise ignored_decisions(len(ignored))
         return outcome
 
     def _check_answers(self, requests: Sequence[Content]) -> None:
-        """Before the framework, which would drop a stray answer and ask the model again."""
-        asked = {key for key, call in self.open.items() if call.asked}
         pending = {request.id for request in requests}
-        if not asked or asked - pending or pending - self.open.keys():
+        asked = {key for key, call in self.open.items() if call.asked}
+        if asked - pending or pending - self.open.keys():
             raise damaged()
-        if asked != self.answers.keys():
-            raise CheckpointError(
-                "The decisions do not belong to the calls this stored state waits for."
-            )
+        check_decided(self.open, self.answers)
         for call in self.open.values():
             existed = call.asked or call.call_id not in pending
             if existed and call.tool not in self.specs:
-                raise AgentRunError(
-                    f"The tool {call.tool!r} was called, but this version of the agent "
-                    "does not have it any more.",
-                    retryable=False,
-                )
+                raise missing_tool(call.tool)
 
     # The drive
 
@@ -176,18 +171,13 @@ class Advance:
             async with self._agent() as agent:
                 await self._drive(agent, session, message)
         except AgentRunError:
-            self._raise_stop()
+            self.raise_stop()
             raise
         except Exception as error:
-            self._raise_stop()
+            self.raise_stop()
             raise explained(error, self.adapter.model_label) from error
-        self._raise_stop()
+        self.raise_stop()
         return self._outcome(session)
-
-    def _raise_stop(self) -> None:
-        """Let what the host raised pass unchanged, whatever the framework made of it."""
-        if self.stopped_by is not None:
-            raise self.stopped_by from None
 
     @asynccontextmanager
     async def _agent(self) -> AsyncIterator[Agent[Any]]:
@@ -265,16 +255,6 @@ class Advance:
 
     # What the host is told
 
-    async def tell(self, happening: Happening) -> None:
-        try:
-            await self.host.emit(happening)
-        except Exception as error:  # noqa: BLE001 (whatever it is, it passes unchanged)
-            self.halt(error)
-
-    def halt(self, error: Exception) -> NoReturn:
-        self.stopped_by = error
-        raise Halt(type(error).__name__) from error
-
     async def _tell_update(self, update: AgentResponseUpdate) -> None:
         for content in update.contents:
             if content.type == "text" and content.text and update.role != "tool":
@@ -289,7 +269,7 @@ class Advance:
         call = self._open_call(content)
         if call is None:
             return
-        text = f"Not executed: there is no tool named {call.tool!r}."
+        text = not_there(call.tool)
         told = Content.from_function_result(call_id=call.reference, result=text)
         # The framework says "rejected by user". The same object goes to the model and
         # into the history.
@@ -305,10 +285,7 @@ class Advance:
 
     async def begin_turn(self) -> None:
         if self.turn >= MAX_TURNS_PER_RUN:
-            raise AgentRunError(
-                f"The agent was stopped after {MAX_TURNS_PER_RUN} model turns.",
-                retryable=False,
-            )
+            raise too_many_turns(MAX_TURNS_PER_RUN)
         self.turn += 1
         self.message_id = f"msg-{uuid4().hex}"
 
@@ -375,21 +352,13 @@ class Advance:
 
     def body(self, call: ToolCall) -> Body:
         function = self.specs[call.tool]
-        context = ToolContext(
-            run_id=self.run_id,
-            thread_id=self.thread_id,
-            call_id=call.call_id,
-        )
 
         async def run(arguments: Mapping[str, Any]) -> str:
             _check_arguments(function, arguments)
-            token = TOOL_CONTEXT.set(context)
-            try:
+            with self.serving(call.call_id):
                 contents = await _off_loop(function).invoke(
                     arguments=dict(arguments), tool_call_id=call.call_id
                 )
-            finally:
-                TOOL_CONTEXT.reset(token)
             return "\n".join(_readable(content) for content in contents)
 
         return run

@@ -25,6 +25,11 @@ VERDICTS = (
 )
 
 
+def not_there(tool: str) -> str:
+    """What a model is told that calls a tool which does not exist."""
+    return f"Not executed: there is no tool named {tool!r}."
+
+
 class ArgumentsError(ValueError):
     """The arguments do not fit the tool."""
 

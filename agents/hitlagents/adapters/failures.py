@@ -12,6 +12,38 @@ def damaged() -> CheckpointError:
     return CheckpointError("The stored state of this run is damaged.")
 
 
+def foreign_decisions() -> CheckpointError:
+    return CheckpointError(
+        "The decisions do not belong to the calls this stored state waits for."
+    )
+
+
+def ignored_decisions(count: int) -> AgentRunError:
+    return AgentRunError(
+        f"The framework did not take {count} of the decisions.", retryable=False
+    )
+
+
+def missing_tool(tool: str) -> AgentRunError:
+    return AgentRunError(
+        f"The tool {tool!r} was called, but this version of the agent does not have it "
+        "any more.",
+        retryable=False,
+    )
+
+
+def unproposed_call() -> AgentRunError:
+    return AgentRunError(
+        "The framework wants to run a call that was never proposed.", retryable=False
+    )
+
+
+def too_many_turns(most: int) -> AgentRunError:
+    return AgentRunError(
+        f"The agent was stopped after {most} model turns.", retryable=False
+    )
+
+
 def cut_off(model: str) -> AgentRunError:
     return AgentRunError(
         f"The answer of the model ({model}) was cut off.", retryable=True

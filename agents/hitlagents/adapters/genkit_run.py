@@ -46,13 +46,12 @@ from pydantic_core import PydanticSerializationError
 
 from approvals.schemas import Answer, InterruptDraft, ToolCall
 from approvals.states import Verdict
-from hitlagents import toolcall
+from hitlagents.adapters.advance import HostedAdvance, check_decided
 from hitlagents.adapters.base import (
     AgentRunError,
     Body,
     CheckpointError,
     Finished,
-    Happening,
     Host,
     Interrupted,
     Outcome,
@@ -62,8 +61,16 @@ from hitlagents.adapters.base import (
     ToolCallProposed,
     ToolCallResult,
 )
-from hitlagents.adapters.calls import ABANDONED, MAX_NAME, VERDICTS
-from hitlagents.adapters.failures import cut_off, damaged, explained
+from hitlagents.adapters.calls import ABANDONED, MAX_NAME, VERDICTS, not_there
+from hitlagents.adapters.failures import (
+    cut_off,
+    damaged,
+    explained,
+    ignored_decisions,
+    missing_tool,
+    too_many_turns,
+    unproposed_call,
+)
 from hitlagents.adapters.genkit import GenkitAdapter, OpenCall, Snapshot
 from hitlagents.adapters.genkit_tools import ADVANCE, MISSING, Next
 
@@ -86,24 +93,23 @@ class Halt(Exception):
     """Ends the framework's turn once the host has stopped the run or a call failed."""
 
 
-class Advance:
+class Advance(HostedAdvance):
     """Everything that lives as long as one ``start`` or ``resume``."""
+
+    halting = Halt
 
     def __init__(
         self, adapter: GenkitAdapter, host: Host, run_id: UUID, thread_id: UUID
     ) -> None:
+        super().__init__(host, run_id, thread_id)
         self.adapter = adapter
         self.kit = adapter.kit
-        self.host = host
-        self.run_id = run_id
-        self.thread_id = thread_id
         self.answers: dict[str, Answer] = {}
         #: Calls proposed or taken over, by call id, until they have a result.
         self.open: dict[str, OpenCall] = {}
         self.guarded: set[str] = set()
         self.turn = 0
         self.connection: Any = None
-        self.stopped_by: Exception | None = None
         #: What went wrong first, before the framework wrapped or worded it.
         self.failure: BaseException | None = None
         #: The framework's own task, which it does not end when its caller is cancelled.
@@ -136,27 +142,17 @@ class Advance:
         given = await self._given(list(waiting.values()))
         outcome = await self._advance(given, session, snapshot.stored)
         if ignored := self.answers.keys() - self.guarded:
-            raise AgentRunError(
-                f"The framework did not take {len(ignored)} of the decisions.",
-                retryable=False,
-            )
+            raise ignored_decisions(len(ignored))
         return outcome
 
     def _check_answers(self, waiting: Mapping[str, AgentInterrupt[Any, Any]]) -> None:
         asked = {key for key, call in self.open.items() if call.asked}
-        if not asked or asked != waiting.keys() or asked != self.open.keys():
+        if asked != waiting.keys() or asked != self.open.keys():
             raise damaged()
-        if asked != self.answers.keys():
-            raise CheckpointError(
-                "The decisions do not belong to the calls this stored state waits for."
-            )
+        check_decided(self.open, self.answers)
         for call in self.open.values():
             if call.tool not in self.kit.tools:
-                raise AgentRunError(
-                    f"The tool {call.tool!r} was called, but this version of the agent "
-                    "does not have it any more.",
-                    retryable=False,
-                )
+                raise missing_tool(call.tool)
 
     async def _given(self, waiting: Sequence[AgentInterrupt[Any, Any]]) -> AgentInput:
         """The framework's own resume. What is told instead of running is asked for first,
@@ -237,10 +233,8 @@ class Advance:
         return self._outcome(out)
 
     def _raise_failure(self) -> None:
-        """Let what the host raised pass unchanged, whatever the framework made of it, and
-        word any other failure by what it was."""
-        if self.stopped_by is not None:
-            raise self.stopped_by from None
+        """What the host raised, or else what failed first, worded by what it was."""
+        self.raise_stop()
         if isinstance(self.failure, Exception):
             raise worded(self.failure, self.adapter.model_label) from self.failure
 
@@ -275,23 +269,10 @@ class Advance:
 
     # What the host is told
 
-    async def tell(self, happening: Happening) -> None:
-        try:
-            await self.host.emit(happening)
-        except Exception as error:  # noqa: BLE001 (whatever it is, it passes unchanged)
-            self.halt(error)
-
-    def halt(self, error: Exception) -> NoReturn:
-        self.stopped_by = error
-        raise Halt(type(error).__name__) from error
-
     def call(self, key: str) -> ToolCall:
         known = self.open.get(key)
         if known is None:
-            raise AgentRunError(
-                "The framework wants to run a call that was never proposed.",
-                retryable=False,
-            )
+            raise unproposed_call()
         return ToolCall(
             turn=known.turn,
             call_id=key,
@@ -356,10 +337,7 @@ class Advance:
 
     def _begin_turn(self) -> None:
         if self.turn >= MAX_TURNS:
-            raise AgentRunError(
-                f"The agent was stopped after {MAX_TURNS} model turns.",
-                retryable=False,
-            )
+            raise too_many_turns(MAX_TURNS)
         self.turn += 1
 
     def _check_ending(self, response: ModelResponse) -> None:
@@ -408,34 +386,22 @@ class Advance:
 
     async def _result(self, key: str, tool: str, enter: Body) -> str:
         if tool == MISSING:
-            wanted = self.call(key).tool
-            return f"Not executed: there is no tool named {wanted!r}."
+            return not_there(self.call(key).tool)
         call = self._guarded(key)
         if tool in self.adapter.in_session:
             return await self._in_session(call, enter)
-        return await self._ask(call, self._body(call, enter))
-
-    async def _ask(self, call: ToolCall, body: Body) -> str:
-        try:
-            return await self.host.guard(call, body)
-        except Exception as error:  # noqa: BLE001 (whatever it is, it passes unchanged)
-            self.halt(error)
+        return await self.ask(call, self._body(call, enter))
 
     def _body(self, call: ToolCall, enter: Body) -> Body:
         tool = self.kit.tools[call.tool]
-        served = toolcall.ToolContext(
-            run_id=self.run_id, thread_id=self.thread_id, call_id=call.call_id
-        )
 
         async def run(arguments: Mapping[str, Any]) -> Any:
             tool.check(arguments)
-            token = toolcall.TOOL_CONTEXT.set(served)
-            try:
-                return await enter(arguments)
-            except (GenkitError, Interrupt) as error:
-                raise _original(error) from error
-            finally:
-                toolcall.TOOL_CONTEXT.reset(token)
+            with self.serving(call.call_id):
+                try:
+                    return await enter(arguments)
+                except (GenkitError, Interrupt) as error:
+                    raise _original(error) from error
 
         return run
 
@@ -452,7 +418,7 @@ class Advance:
             tool.check(arguments)
             return IN_SESSION + json.dumps(arguments, ensure_ascii=False)
 
-        text = await self._ask(call, begin)
+        text = await self.ask(call, begin)
         if not text.startswith(IN_SESSION):
             return text
         done = await enter(json.loads(text.removeprefix(IN_SESSION)))

@@ -120,7 +120,9 @@ class LangGraphAdapter:
         return await advance.resume(resume)
 
 
-def _described(tools: Sequence[BaseTool], cards: Sequence[ToolSpec]) -> list[ToolSpec]:
+def _described(
+    tools: Sequence[BaseTool], cards: Sequence[ToolSpec]
+) -> Sequence[ToolSpec]:
     from hitlagents.adapters.langgraph_parts import closed_schema
 
     found = ((tool.name, tool.description, closed_schema(tool)) for tool in tools)

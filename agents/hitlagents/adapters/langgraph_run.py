@@ -49,11 +49,11 @@ from approvals import canonical
 from approvals.exceptions import InvalidArguments
 from approvals.schemas import Answer, InterruptDraft, ToolCall
 from approvals.states import InterruptKind, Verdict
+from hitlagents.adapters.advance import HostedAdvance
 from hitlagents.adapters.base import (
     ANSWER,
     AgentRunError,
     Body,
-    CheckpointError,
     Finished,
     Happening,
     Host,
@@ -66,8 +66,16 @@ from hitlagents.adapters.base import (
     ToolCallProposed,
     ToolCallResult,
 )
-from hitlagents.adapters.calls import ABANDONED, MAX_NAME, VERDICTS
-from hitlagents.adapters.failures import cut_off, damaged, explained
+from hitlagents.adapters.calls import ABANDONED, MAX_NAME, VERDICTS, not_there
+from hitlagents.adapters.failures import (
+    cut_off,
+    damaged,
+    explained,
+    foreign_decisions,
+    ignored_decisions,
+    missing_tool,
+    too_many_turns,
+)
 from hitlagents.adapters.langgraph import Call, LangGraphAdapter, Snapshot
 from hitlagents.adapters.langgraph_happenings import Happenings, Piece, Turn
 from hitlagents.adapters.langgraph_parts import (
@@ -84,7 +92,6 @@ from hitlagents.adapters.langgraph_review import (
     wording,
 )
 from hitlagents.adapters.langgraph_saver import StateSaver, Unreadable, Unwritable
-from hitlagents.toolcall import TOOL_CONTEXT, ToolContext
 
 MAX_TURNS_PER_ADVANCE = 20
 #: A model that proposes the same call after every answer would go on for ever.
@@ -123,22 +130,21 @@ class Halt(GraphBubbleUp):
     """Carries out what the host raised: nothing in the framework swallows or retries it."""
 
 
-class Advance:
+class Advance(HostedAdvance):
     """Everything that lives as long as one ``start`` or ``resume``."""
+
+    halting = Halt
 
     def __init__(
         self, adapter: LangGraphAdapter, host: Host, run_id: UUID, thread_id: UUID
     ) -> None:
+        super().__init__(host, run_id, thread_id)
         self.adapter = adapter
-        self.host = host
-        self.run_id = run_id
-        self.thread_id = thread_id
         self.saver = StateSaver()
         self.kept = Snapshot(saver={})
         self.guarded: set[tuple[int, str]] = set()
         self.model: Callable[[Any], Any] = _no_model
         self.happenings = Happenings(self)
-        self.stopped_by: Exception | None = None
         #: Id of the message whose text was told last, empty after anything else.
         self.last_text = ""
         self._turns = 0
@@ -186,10 +192,7 @@ class Advance:
             if call.kind in {"tool", "step"} and call.key not in self.guarded
         ]
         if ignored:
-            raise AgentRunError(
-                f"The framework did not take {len(ignored)} of the decisions.",
-                retryable=False,
-            )
+            raise ignored_decisions(len(ignored))
         return outcome
 
     def _matched(self, answers: Sequence[Answer]) -> list[tuple[Call, Answer]]:
@@ -205,20 +208,14 @@ class Advance:
             raise damaged()
         strangers = given.keys() - asked.keys() - set(self.kept.settled)
         if strangers or asked.keys() - given.keys():
-            raise CheckpointError(
-                "The decisions do not belong to the calls this stored state waits for."
-            )
+            raise foreign_decisions()
         return [(call, given[key]) for key, call in asked.items()]
 
     def _check_tools(self) -> None:
         for call in self.kept.calls:
             known = call.kind == "question" or call.tool in self.adapter.names
             if not known and not call.done:
-                raise AgentRunError(
-                    f"The tool {call.tool!r} was called, but this version of the agent "
-                    "does not have it any more.",
-                    retryable=False,
-                )
+                raise missing_tool(call.tool)
 
     # The drive
 
@@ -243,19 +240,19 @@ class Advance:
         try:
             async with self.adapter.model.connect() as self.model:
                 await self._drive(graph, given)
-            self._raise_stop()
+            self.raise_stop()
             return await self._outcome(graph)
         except AgentRunError:
-            self._raise_stop()
+            self.raise_stop()
             raise
         except (Unreadable, Unwritable) as error:
-            self._raise_stop()
+            self.raise_stop()
             raise AgentRunError(
                 f"The graph keeps what cannot be stored safely: {error}.",
                 retryable=False,
             ) from error
         except Exception as error:
-            self._raise_stop()
+            self.raise_stop()
             raise explained(error, self.adapter.model_label) from error
         finally:
             ADVANCE.reset(token)
@@ -272,11 +269,6 @@ class Advance:
             raise AgentRunError(
                 f"The agent was stopped after {MAX_STEPS} steps.", retryable=False
             ) from error
-
-    def _raise_stop(self) -> None:
-        """Let what the host raised pass unchanged, whatever the framework made of it."""
-        if self.stopped_by is not None:
-            raise self.stopped_by from None
 
     async def _outcome(self, graph: Pregel[Any, Any, Any, Any]) -> Outcome:
         state = await graph.aget_state(self._config, subgraphs=True)
@@ -469,10 +461,6 @@ class Advance:
             asyncio.run_coroutine_threadsafe(work, self._loop)
         )
 
-    def halt(self, error: Exception) -> NoReturn:
-        self.stopped_by = self.stopped_by or error
-        raise Halt from error
-
     def _check_going(self) -> None:
         if self.stopped_by is not None:
             raise Halt from self.stopped_by
@@ -493,12 +481,7 @@ class Advance:
             (self.kept.turn, MAX_TURNS_PER_RUN),
         ):
             if taken >= most:
-                self.halt(
-                    AgentRunError(
-                        f"The agent was stopped after {most} model turns.",
-                        retryable=False,
-                    )
-                )
+                self.halt(too_many_turns(most))
         self._turns += 1
         self.kept.turn += 1
         return self.kept.turn
@@ -580,7 +563,7 @@ class Advance:
         await self._tell_call(call)
         tool = request.tool
         if tool is None or call.tool not in self.adapter.names:
-            text = f"Not executed: there is no tool named {call.tool!r}."
+            text = not_there(call.tool)
             await self._finish(call, text)
         else:
 
@@ -669,21 +652,16 @@ class Advance:
             return await self._ask(call, body)
 
     async def _ask(self, call: Call, body: Body) -> str:
-        context = ToolContext(
-            run_id=self.run_id, thread_id=self.thread_id, call_id=call.call_id
-        )
         bubbles: list[GraphBubbleUp] = []
 
         async def entered(arguments: Mapping[str, Any]) -> Any:
-            token = TOOL_CONTEXT.set(context)
-            try:
-                return await body(arguments)
-            except GraphBubbleUp as bubble:
-                # A question or a stop inside the body. It will be entered again.
-                bubbles.append(bubble)
-                raise Paused from bubble
-            finally:
-                TOOL_CONTEXT.reset(token)
+            with self.serving(call.call_id):
+                try:
+                    return await body(arguments)
+                except GraphBubbleUp as bubble:
+                    # A question or a stop inside the body. It will be entered again.
+                    bubbles.append(bubble)
+                    raise Paused from bubble
 
         self.guarded.add(call.key)
         try:

@@ -20,7 +20,7 @@ import json
 from collections import defaultdict
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextvars import ContextVar
-from typing import Any, NoReturn, cast
+from typing import Any, cast
 from uuid import UUID, uuid4
 
 from agents import (
@@ -52,13 +52,12 @@ from openai.types.responses import (
 )
 
 from approvals.schemas import Answer, InterruptDraft, ToolCall
-from hitlagents import toolcall
+from hitlagents.adapters.advance import HostedAdvance, check_decided
 from hitlagents.adapters.base import (
     AgentRunError,
     Body,
     CheckpointError,
     Finished,
-    Happening,
     Host,
     Interrupted,
     Outcome,
@@ -68,8 +67,16 @@ from hitlagents.adapters.base import (
     ToolCallProposed,
     ToolCallResult,
 )
-from hitlagents.adapters.calls import ABANDONED, MAX_NAME, VERDICTS
-from hitlagents.adapters.failures import cut_off, damaged, explained
+from hitlagents.adapters.calls import ABANDONED, MAX_NAME, VERDICTS, not_there
+from hitlagents.adapters.failures import (
+    cut_off,
+    damaged,
+    explained,
+    ignored_decisions,
+    missing_tool,
+    too_many_turns,
+    unproposed_call,
+)
 from hitlagents.adapters.openai_agents import OpenAIAgentsAdapter, OpenCall, Snapshot
 from hitlagents.adapters.openai_agents_tools import ADVANCE, GuardedTool, is_guarded
 
@@ -82,24 +89,23 @@ class Halt(AgentsException):
     """Carries out what the host raised: the SDK wraps any other exception in its own."""
 
 
-class Advance:
+class Advance(HostedAdvance):
     """Everything that lives as long as one ``start`` or ``resume``."""
+
+    halting = Halt
 
     def __init__(
         self, adapter: OpenAIAgentsAdapter, host: Host, run_id: UUID, thread_id: UUID
     ) -> None:
+        super().__init__(host, run_id, thread_id)
         self.adapter = adapter
         self.team = adapter.team
-        self.host = host
-        self.run_id = run_id
-        self.thread_id = thread_id
         self.starting = self.team.starting
         self.answers: dict[str, Answer] = {}
         #: Calls proposed or taken over, by call id, until they have a result.
         self.open: dict[str, OpenCall] = {}
         self.guarded: set[str] = set()
         self.turn = 0
-        self.stopped_by: Exception | None = None
         #: Why no further call of this advance may start.
         self.failure: BaseException | None = None
         #: One lock for the calls of an agent, by the call that agent is inside of.
@@ -124,25 +130,13 @@ class Advance:
         self.turn = snapshot.turn
         self.open = snapshot.calls
         self.answers = {answer.call.call_id: answer for answer in resume.answers}
-        self._check_answers()
+        check_decided(self.open, self.answers)
         self._check_team(snapshot)
         state = await self._restored(snapshot.run)
         outcome = await self._advance(state)
         if ignored := self.answers.keys() - self.guarded:
-            raise AgentRunError(
-                f"The framework did not take {len(ignored)} of the decisions.",
-                retryable=False,
-            )
+            raise ignored_decisions(len(ignored))
         return outcome
-
-    def _check_answers(self) -> None:
-        asked = {key for key, call in self.open.items() if call.asked}
-        if not asked:
-            raise damaged()
-        if asked != self.answers.keys():
-            raise CheckpointError(
-                "The decisions do not belong to the calls this stored state waits for."
-            )
 
     def _check_team(self, snapshot: Snapshot) -> None:
         """Whether this version of the agent can still take the answers."""
@@ -153,11 +147,7 @@ class Advance:
             if call.asked:
                 self._check_agent(call.agent)
             if not self.team.has(call.tool, call.agent):
-                raise AgentRunError(
-                    f"The tool {call.tool!r} was called, but this version of the agent "
-                    "does not have it any more.",
-                    retryable=False,
-                )
+                raise missing_tool(call.tool)
 
     def _check_agent(self, name: str) -> None:
         if name not in self.team.agents:
@@ -209,13 +199,13 @@ class Advance:
                     max_turns=MAX_TURNS,
                     run_config=self._configuration(model),
                 )
-            self._raise_stop()
+            self.raise_stop()
             return await self._outcome(result)
         except AgentRunError:
-            self._raise_stop()
+            self.raise_stop()
             raise
         except Exception as error:
-            self._raise_stop()
+            self.raise_stop()
             raise worded(error, self.adapter.model_label) from error
         finally:
             ADVANCE.reset(token)
@@ -238,11 +228,6 @@ class Advance:
             tool_error_formatter=self.not_found,
             tool_name_collision_policy="error",
         )
-
-    def _raise_stop(self) -> None:
-        """Let what the host raised pass unchanged, whatever the SDK made of it."""
-        if self.stopped_by is not None:
-            raise self.stopped_by from None
 
     async def _outcome(self, result: RunResult) -> Outcome:
         history = cast("list[dict[str, Any]]", result.to_input_list())
@@ -280,22 +265,12 @@ class Advance:
 
     # What the host is told
 
-    async def tell(self, happening: Happening) -> None:
-        try:
-            await self.host.emit(happening)
-        except Exception as error:  # noqa: BLE001 (whatever it is, it passes unchanged)
-            self.halt(error)
-
-    def halt(self, error: Exception) -> NoReturn:
-        self.stopped_by = error
-        raise Halt(type(error).__name__) from error
-
     def begin_turn(self) -> None:
         if self.stopped_by is not None:
             self.halt(self.stopped_by)
         if self.turn >= MAX_TURNS:
             # Counts nested agents too; the SDK counts each of them by itself.
-            raise _too_many_turns()
+            raise too_many_turns(MAX_TURNS)
         self.turn += 1
 
     async def propose(
@@ -315,10 +290,7 @@ class Advance:
     def call(self, call_id: str, arguments: str) -> ToolCall:
         known = self.open.get(call_id)
         if known is None:
-            raise AgentRunError(
-                "The framework wants to run a call that was never proposed.",
-                retryable=False,
-            )
+            raise unproposed_call()
         return ToolCall(
             turn=known.turn,
             call_id=call_id,
@@ -341,7 +313,7 @@ class Advance:
         """What a model is told that calls a tool which does not exist."""
         if given.kind != "tool_not_found":
             return None
-        text = f"Not executed: there is no tool named {given.tool_name!r}."
+        text = not_there(given.tool_name)
         await self.finish(given.call_id, text)
         return text
 
@@ -368,29 +340,16 @@ class Advance:
         self.guarded.add(call.call_id)
         if tool.agent is not None:
             return await self._delegate(tool, context, call)
-        text = await self._guard(call, self._body(tool, context, call))
+        text = await self.ask(call, self._body(tool, context, call))
         await self.finish(call.call_id, text)
         return text
-
-    async def _guard(self, call: ToolCall, body: Body) -> str:
-        try:
-            return await self.host.guard(call, body)
-        except Exception as error:  # noqa: BLE001 (whatever it is, it passes unchanged)
-            self.halt(error)
 
     def _body(
         self, tool: GuardedTool, context: ToolContext[Any], call: ToolCall
     ) -> Body:
-        served = toolcall.ToolContext(
-            run_id=self.run_id, thread_id=self.thread_id, call_id=call.call_id
-        )
-
         async def run(arguments: Mapping[str, Any]) -> Any:
-            token = toolcall.TOOL_CONTEXT.set(served)
-            try:
+            with self.serving(call.call_id):
                 return await tool.run(context, arguments)
-            finally:
-                toolcall.TOOL_CONTEXT.reset(token)
 
         return run
 
@@ -408,7 +367,7 @@ class Advance:
         async def begin(arguments: Mapping[str, Any]) -> str:
             return mark + json.dumps(arguments, ensure_ascii=False)
 
-        text = await self._guard(call, begin)
+        text = await self.ask(call, begin)
         if not text.startswith(mark):
             await self.finish(call.call_id, text)
             return text
@@ -567,7 +526,7 @@ def worded(error: Exception, model: str) -> AgentRunError:
     """A failure of the SDK or of the model in a sentence for people."""
     match error:
         case MaxTurnsExceeded():
-            return _too_many_turns()
+            return too_many_turns(MAX_TURNS)
         case ModelRefusalError():
             return AgentRunError(
                 f"The model ({model}) refused to answer.", retryable=False
@@ -582,12 +541,6 @@ def worded(error: Exception, model: str) -> AgentRunError:
                 "A guardrail of the agent ended the run.", retryable=False
             )
     return explained(error, model)
-
-
-def _too_many_turns() -> AgentRunError:
-    return AgentRunError(
-        f"The agent was stopped after {MAX_TURNS} model turns.", retryable=False
-    )
 
 
 def _check_guarded(tools: Sequence[Any]) -> None:

@@ -10,7 +10,7 @@ from approvals.schemas import ToolSpec
 
 def described(
     tools: Iterable[tuple[str, str, dict[str, Any]]], cards: Sequence[ToolSpec]
-) -> list[ToolSpec]:
+) -> tuple[ToolSpec, ...]:
     """The tools in their order, each given by name, description and parameters.
 
     Everything else comes from the card of that name, if there is one. Raises ValueError
@@ -21,12 +21,12 @@ def described(
     refuse_repeated(names)
     refuse_unknown([card.name for card in cards], names)
     by_name = {card.name: card for card in cards}
-    return [
+    return tuple(
         by_name.get(name, ToolSpec(name=name)).model_copy(
             update={"description": description, "parameters": parameters}
         )
         for name, description, parameters in found
-    ]
+    )
 
 
 def refuse_repeated(names: Sequence[str]) -> None:
