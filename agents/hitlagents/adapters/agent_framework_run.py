@@ -78,6 +78,7 @@ from hitlagents.adapters.failures import (
     too_many_turns,
 )
 from hitlagents.adapters.stored import StoredCall
+from hitlagents.adapters.written import is_whole
 from hitlagents.toolcall import on_tool_thread
 
 disable_instrumentation()
@@ -444,23 +445,12 @@ class CallIds:
         """Whether this chunk starts another call with an id that is already taken:
         nothing can follow arguments that are complete."""
         more = _raw(content.arguments).strip()
-        return bool(content.name and more) and _is_complete(self.texts[mine])
+        return bool(content.name and more) and is_whole(self.texts[mine])
 
     def _free(self, wanted: str) -> str:
         if wanted and wanted not in self.texts:
             return wanted
         return f"call_{uuid4().hex[:24]}"
-
-
-def _is_complete(text: str) -> bool:
-    """Whether nothing but white space may follow: an object that was closed."""
-    if not text.rstrip().endswith("}"):
-        return False
-    try:
-        json.loads(text)
-    except ValueError:
-        return False
-    return True
 
 
 def _raw(arguments: Any) -> str:

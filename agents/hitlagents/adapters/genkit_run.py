@@ -16,7 +16,6 @@ Imports the framework, so import this module late.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn, cast
@@ -73,6 +72,7 @@ from hitlagents.adapters.failures import (
 )
 from hitlagents.adapters.genkit import GenkitAdapter, OpenCall, Snapshot
 from hitlagents.adapters.genkit_tools import ADVANCE, MISSING, Next
+from hitlagents.adapters.written import encodable
 
 MAX_TURNS = 50
 
@@ -524,19 +524,10 @@ def worded(error: Exception, model: str) -> AgentRunError:
 
 
 def _text(arguments: Any) -> str:
-    """Arguments as JSON text; none at all are ``{}``. Half a surrogate pair, also as an
-    escape, becomes U+FFFD, as in every decoder: it cannot be stored."""
+    """Arguments as JSON text that can be stored; none at all are ``{}``."""
     if not isinstance(arguments, str):
         arguments = "{}" if arguments is None else json.dumps(arguments, default=str)
-    text: str = arguments if arguments.strip() else "{}"
-    plain = text
-    with contextlib.suppress(ValueError):  # the host will say so
-        plain = json.dumps(json.loads(text), ensure_ascii=False)
-    try:
-        plain.encode()
-    except UnicodeEncodeError:
-        return plain.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return text
+    return encodable(arguments) if arguments.strip() else "{}"
 
 
 def _parsed(text: str) -> Any:

@@ -9,7 +9,6 @@ Imports the framework, so import this module late.
 
 from __future__ import annotations
 
-import json
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -21,6 +20,7 @@ from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, LLMResul
 from langgraph.types import Command
 
 from hitlagents.adapters.base import TextDelta
+from hitlagents.adapters.written import is_whole
 
 if TYPE_CHECKING:
     from hitlagents.adapters.langgraph_run import Advance
@@ -73,17 +73,7 @@ def _is_another(call: Piece, call_id: str, name: str, text: str) -> bool:
     arguments that are complete."""
     if call_id and call.call_id and call_id != call.call_id:
         return True
-    return bool(name and text.strip()) and is_object(call.arguments)
-
-
-def is_object(text: str) -> bool:
-    if not text.rstrip().endswith("}"):
-        return False
-    try:
-        json.loads(text)
-    except ValueError:
-        return False
-    return True
+    return bool(name and text.strip()) and is_whole(call.arguments)
 
 
 @dataclass(kw_only=True)

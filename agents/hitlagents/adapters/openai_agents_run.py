@@ -15,7 +15,6 @@ Imports the SDK, so import this module late.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 from collections import defaultdict
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
@@ -79,6 +78,7 @@ from hitlagents.adapters.failures import (
 )
 from hitlagents.adapters.openai_agents import OpenAIAgentsAdapter, OpenCall, Snapshot
 from hitlagents.adapters.openai_agents_tools import ADVANCE, GuardedTool, is_guarded
+from hitlagents.adapters.written import encodable
 
 MAX_TURNS = 50
 #: Call id of the agent-as-tool inside of which a nested agent is at work.
@@ -507,19 +507,6 @@ class Turn:
                 tidy, reference=item.call_id or "", message=self.message_id
             )
         return tidy
-
-
-def encodable(arguments: str) -> str:
-    """The text as it is, unless it holds half a surrogate pair, also as an escape: the
-    SDK cannot store that. It becomes U+FFFD, as in every decoder."""
-    text = arguments
-    with contextlib.suppress(ValueError):  # the host will say so
-        text = json.dumps(json.loads(arguments), ensure_ascii=False)
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return arguments
 
 
 def worded(error: Exception, model: str) -> AgentRunError:
