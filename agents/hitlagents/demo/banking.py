@@ -7,7 +7,7 @@ approvals.
 from __future__ import annotations
 
 from decimal import Decimal
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from pydantic import BaseModel, Field, WithJsonSchema
 
@@ -26,6 +26,7 @@ from hitlagents.adapters.genkit import (
 from hitlagents.adapters.genkit_models import from_environment
 from hitlagents.demo import bank, scripted_banking
 from hitlagents.demo.bank import BankError
+from hitlagents.engine.threads import in_database
 from hitlagents.toolcall import TOOL_CONTEXT
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ class TransferInput(BaseModel):
 async def lookup_balance(input: BalanceInput) -> str:
     """Look up what is on an account."""
     try:
-        return await _in_database(
+        return await in_database(
             bank.balance, TOOL_CONTEXT.get().thread_id, input.account
         )
     except BankError as error:
@@ -86,7 +87,7 @@ async def transfer_money(input: TransferInput) -> str:
     """Transfer money from the main account to another account."""
     call = TOOL_CONTEXT.get()
     try:
-        return await _in_database(
+        return await in_database(
             bank.transfer,
             call.thread_id,
             run_id=call.run_id,
@@ -96,13 +97,6 @@ async def transfer_money(input: TransferInput) -> str:
         )
     except BankError as error:
         return f"Error: {error}"
-
-
-async def _in_database(function: Any, *args: Any, **named: Any) -> str:
-    from hitlagents.engine.threads import in_database
-
-    text: str = await in_database(function, *args, **named)
-    return text
 
 
 def tools() -> list[Tool]:

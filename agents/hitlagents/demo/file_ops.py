@@ -22,7 +22,7 @@ from hitlagents.adapters.agent_framework import (
 from hitlagents.adapters.agent_framework_models import from_environment
 from hitlagents.adapters.base import AgentSpec, Gating
 from hitlagents.adapters.chat_model import ChatModel
-from hitlagents.demo import scripted
+from hitlagents.demo import scripted_file_ops
 from hitlagents.demo.workspace import Workspace, WorkspaceError, files_page
 from hitlagents.toolcall import TOOL_CONTEXT
 
@@ -113,7 +113,7 @@ def build(
         name="file-ops",
         instructions=INSTRUCTIONS,
         tools=tools((root or workspaces()).absolute()),
-        model=model or from_environment(scripted.reply),
+        model=model or from_environment(scripted_file_ops.reply),
         gating=gating,
         cards=CARDS,
     )
@@ -129,7 +129,7 @@ SPEC = AgentSpec(
     install=f"pip install {DISTRIBUTION} agent-framework-openai",
     build=build,
     cancel=AgentFrameworkAdapter.cancel,
-    model_label=lambda: from_environment(scripted.reply).label,
+    model_label=lambda: from_environment(scripted_file_ops.reply).label,
     models=model_choice.CHOICES,
     page=files_page(workspaces),
     suggestions=(

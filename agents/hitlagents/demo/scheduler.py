@@ -23,6 +23,7 @@ from hitlagents.adapters.openai_agents import (
 from hitlagents.adapters.openai_agents_models import from_environment
 from hitlagents.demo import calendar, scripted_scheduler
 from hitlagents.demo.calendar import CalendarError, Slot
+from hitlagents.engine.threads import in_database
 from hitlagents.toolcall import TOOL_CONTEXT
 
 if TYPE_CHECKING:
@@ -120,7 +121,7 @@ async def schedule_meeting(topic: str, attendee: str = "") -> str:
     if slot is None:
         return f"Nothing was scheduled, since no time was chosen: “{topic}”."
     call = TOOL_CONTEXT.get()
-    return await _in_database(
+    return await in_database(
         calendar.book,
         call.thread_id,
         run_id=call.run_id,
@@ -133,7 +134,7 @@ async def schedule_meeting(topic: str, attendee: str = "") -> str:
 
 async def list_meetings() -> str:
     """List the meetings in the calendar with their numbers."""
-    return await _in_database(calendar.listing, TOOL_CONTEXT.get().thread_id)
+    return await in_database(calendar.listing, TOOL_CONTEXT.get().thread_id)
 
 
 async def cancel_meeting(meeting: str) -> str:
@@ -143,18 +144,9 @@ async def cancel_meeting(meeting: str) -> str:
         meeting: The meeting's number, or who it is with, or its topic.
     """
     try:
-        return await _in_database(
-            calendar.cancel, TOOL_CONTEXT.get().thread_id, meeting
-        )
+        return await in_database(calendar.cancel, TOOL_CONTEXT.get().thread_id, meeting)
     except CalendarError as error:
         return f"Error: {error}"
-
-
-async def _in_database(function: Any, *args: Any, **named: Any) -> str:
-    from hitlagents.engine.threads import in_database
-
-    text: str = await in_database(function, *args, **named)
-    return text
 
 
 def make() -> Agent[Any]:

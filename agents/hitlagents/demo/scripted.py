@@ -219,6 +219,23 @@ def joined(parts: Sequence[str]) -> str:
     return f"{', '.join(parts[:-1])} and {parts[-1]}"
 
 
+def small_talk(text: str, agent: str, help: str) -> str:
+    """An answer to a greeting, to thanks, and to "who are you?"; else nothing."""
+    words = text[:200].lower()
+    if re.match(r"\s*(hi|hello|hey|good (morning|day|evening))\b", words):
+        return f"Hello. {help}"
+    if re.match(r"\s*(thanks|thank you|thx)\b", words):
+        return "You are welcome."
+    if re.match(r"\s*(who|what) are you\b", words):
+        return f"I am {agent}, running on a scripted model without a network. {help}"
+    return ""
+
+
+def is_negated(text: str, verb: re.Pattern[str]) -> bool:
+    """Whether a message says of something it could ask for that it shall not be."""
+    return bool(_NOT.search(text) and verb.search(text))
+
+
 # Taking a message apart. Every pattern is linear on long input: runs of blanks are gone
 # before they are used.
 
@@ -229,6 +246,7 @@ _QUOTED = re.compile(
 _NEGATED = re.compile(
     r"(?:\bnot|n['\u2019]t|\bnever|\bwithout) (?:\w+ )?$", re.IGNORECASE
 )
+_NOT = re.compile(r"\b(?:not|never)\b|n['\u2019]t\b")
 _STEP = re.compile(r"(?:[ ,;]|, )(?:and )?(?:then|after that) ", re.IGNORECASE)
 SEPARATOR = re.compile(r"[,;]| (?:and|&|plus)(?= )", re.IGNORECASE)
 #: Stands for the quoted text of that number.
@@ -249,6 +267,20 @@ def without_quotes(text: str) -> tuple[str, list[str]]:
     return " ".join("".join(outside).replace("\n", " , ").split()), quoted
 
 
+def unquoted(text: str, quoted: Sequence[str]) -> str:
+    """The text with the quoted names in the place of their marks."""
+    return MARK.sub(lambda mark: quoted[int(mark[1])], text)
+
+
+def trimmed(text: str, *endings: str) -> str:
+    """The text without punctuation around it and without such words at its end."""
+    text = text.strip(" .,;:!?")
+    for ending in (" please", " thanks", " thank you", " and", *endings):
+        if text.lower().endswith(ending):
+            text = text[: -len(ending)].rstrip(" .,;:!?")
+    return text
+
+
 def step_texts(text: str, verb: re.Pattern[str]) -> list[str]:
     """A message cut at "then"; what has no verb belongs to the step before it."""
     parts: list[list[str]] = []
@@ -267,123 +299,3 @@ def orders(text: str, verb: re.Pattern[str]) -> Iterator[tuple[re.Match[str], st
     for match, end in zip(verbs, ends, strict=False):
         if not _NEGATED.search(text[max(0, match.start() - 40) : match.start()]):
             yield match, text[match.end() : end]
-
-
-# The files of file-ops
-
-HELP = (
-    "I look after the files of this workspace. Try “list the files”, “read notes.md” or "
-    "“delete report.txt and notes.md”. Put names with blanks in quotes."
-)
-GREETING = f"Hello. {HELP}"
-
-
-def reply(history: Sequence[Item]) -> Reply:
-    """What file-ops says next."""
-    return speak(history, Files())
-
-
-_VERB = re.compile(
-    r"(?<!\S)(?P<delete>delete|remove|erase)(?=[ ,]|$)"
-    r"|(?<!\S)(?P<read>read|show|open|print|display|cat|what(?:['\u2019]s| is) in)(?=[ ,]|$)"
-    r"|(?<!\S)(?P<list>list|ls|(?:what|which) files)(?=[,.!?]?(?: |$))",
-    re.IGNORECASE,
-)
-_PLACE = re.compile(r" (?:the )?(?:files|folder|workspace)\b", re.IGNORECASE)
-# fmt: off
-_NOT_NAMES = frozenset({
-    "all", "any", "anything", "both", "everything", "file", "files", "folder", "it",
-    "me", "now", "one", "please", "some", "something", "thanks", "that", "them",
-    "these", "this", "those"
-})
-_FILLERS = _NOT_NAMES | frozenset({
-    "a", "about", "also", "an", "as", "called", "can", "content", "contents",
-    "could", "do", "does", "for", "from", "i", "in", "is", "its", "like", "my",
-    "named", "need", "of", "ok", "okay", "our", "out", "the", "there", "to", "too",
-    "us", "want", "well", "will", "workspace", "would", "you", "your"
-})
-# fmt: on
-
-
-def _wishes(text: str, quoted: Sequence[str]) -> list[Wish]:
-    """What one step asks for, in its order and without repeats."""
-    wishes: dict[Wish, None] = {}
-    for verb, rest in orders(text, _VERB):
-        for wish in _wishes_of(verb, rest, quoted):
-            wishes[wish] = None
-    return list(wishes)
-
-
-def _wishes_of(verb: re.Match[str], rest: str, quoted: Sequence[str]) -> Iterator[Wish]:
-    if verb.lastgroup == "list":
-        yield Wish("list_files")
-        return
-    names = [name for part in SEPARATOR.split(rest) if (name := _name(part, quoted))]
-    for name in names:
-        arguments = json.dumps({"filename": name}, ensure_ascii=False)
-        yield Wish(f"{verb.lastgroup}_file", arguments)
-    if not names and verb.lastgroup == "read" and _PLACE.search(rest):
-        yield Wish("list_files")
-
-
-def _name(part: str, quoted: Sequence[str]) -> str:
-    """The one name in ``part``, or nothing when there is none or one cannot be sure."""
-    if mark := MARK.search(part):
-        return quoted[int(mark[1])]
-    words = [word.lstrip("(").rstrip(".,;:!?)") or word for word in part.split()]
-    left = [word for word in words if word.lower() not in _FILLERS]
-    like_files = [word for word in left if "." in word or "/" in word or "\\" in word]
-    if like_files:
-        return like_files[0]
-    if len(words) == 1 and words[0].lower() not in _NOT_NAMES:
-        return words[0]
-    return left[0] if len(left) == 1 else ""
-
-
-def _talk(text: str) -> str:
-    words = text[:200].lower()
-    if re.match(r"\s*(hi|hello|hey|good (morning|day|evening))\b", words):
-        return GREETING
-    if re.match(r"\s*(thanks|thank you|thx)\b", words):
-        return "You are welcome."
-    if re.match(r"\s*(who|what) are you\b", words):
-        return f"I am file-ops, running on a scripted model without a network. {HELP}"
-    if re.search(r"(?<!\S)(delete|remove|erase)\b", words):
-        return (
-            "I delete files by name. Which ones do you mean? Put names with blanks "
-            "in quotes."
-        )
-    if re.search(r"(?<!\S)(read|show|open|print|display|cat)\b", words):
-        return "Which file do you mean? Put names with blanks in quotes."
-    return f"I did not understand that. {HELP}"
-
-
-#: How the tools' own successes begin.
-_SUCCESSES = {
-    "list_files": "The workspace",
-    "read_file": "Contents of ",
-    "delete_file": "Deleted ",
-}
-
-
-class Files:
-    """The part of file-ops."""
-
-    greeting = GREETING
-
-    def steps(self, text: str, before: Sequence[Item]) -> list[list[Wish]]:
-        plain, quoted = without_quotes(text)
-        steps = [_wishes(step, quoted) for step in step_texts(plain, _VERB)]
-        return [step for step in steps if step]
-
-    def talk(self, text: str) -> str:
-        return _talk(text)
-
-    def in_words(self, tool: str, arguments: Mapping[str, Any]) -> str:
-        if tool == "list_files":
-            return "list the files"
-        verb = "delete" if tool == "delete_file" else "read"
-        return f"{verb} {short(str(arguments.get('filename', '')))}"
-
-    def explains_itself(self, tool: str, result: str) -> bool:
-        return result.startswith(_SUCCESSES.get(tool, "\0"))

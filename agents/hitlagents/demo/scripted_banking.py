@@ -17,8 +17,10 @@ from hitlagents.demo.scripted import (
     Item,
     Reply,
     Wish,
+    is_negated,
     orders,
     short,
+    small_talk,
     speak,
     step_texts,
     without_quotes,
@@ -297,13 +299,9 @@ def _last_transfer(before: Sequence[Item]) -> Mapping[str, Any] | None:
 
 def _talk(text: str) -> str:
     words = text[:200].lower()
-    if re.match(r"\s*(hi|hello|hey|good (morning|day|evening))\b", words):
-        return GREETING
-    if re.match(r"\s*(thanks|thank you|thx)\b", words):
-        return "You are welcome."
-    if re.match(r"\s*(who|what) are you\b", words):
-        return f"I am banking, running on a scripted model without a network. {HELP}"
-    if re.search(r"\b(not|never)\b|n['\u2019]t\b", words) and _VERB.search(words):
+    if told := small_talk(text, "banking", HELP):
+        return told
+    if is_negated(words, _VERB):
         return "All right, I leave the money where it is."
     if re.search(r"(?<!\S)(transfer|send|pay|move|wire|remit)\b", words):
         return "How much, and to which account? Say “transfer 500 to account 12345”."

@@ -13,18 +13,21 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from hitlagents.demo.scripted import (
-    MARK,
     SEPARATOR,
     Call,
     Item,
     Reply,
     Result,
     Wish,
+    is_negated,
     loaded,
     orders,
     short,
+    small_talk,
     speak,
     step_texts,
+    trimmed,
+    unquoted,
     without_quotes,
 )
 
@@ -218,9 +221,9 @@ def _meeting(part: str, quoted: Sequence[str], tool: str, kind: str) -> Iterator
     else:
         what_end = min(_start(before, _PURPOSE), _start(before, _WHEN))
         names, tail, before = "", before[what_end:], before[:what_end]
-    what = _unquoted(_without(before, _ARTICLES), quoted)
-    purpose = _unquoted(_trimmed(tail[_start(tail, _PURPOSE) :]), quoted)
-    people = _unquoted(_without(names, frozenset({"the", "our", "my"})), quoted)
+    what = unquoted(_without(before, _ARTICLES), quoted)
+    purpose = unquoted(trimmed(tail[_start(tail, _PURPOSE) :]), quoted)
+    people = unquoted(_without(names, frozenset({"the", "our", "my"})), quoted)
     if people.lower() in _NOBODY:
         return
     if not people and not purpose and what.lower() in _VAGUE | {""}:
@@ -257,7 +260,7 @@ def _cancelled(rest: str, quoted: Sequence[str]) -> Iterator[Wish]:
             continue
         named = after[: min(_start(after, _WHEN), _start(after, _PURPOSE))]
         words = named if found else before[: _start(before, _WHEN)]
-        name = _unquoted(_without(words, _ARTICLES | _VAGUE), quoted)
+        name = unquoted(_without(words, _ARTICLES | _VAGUE), quoted)
         if name and name.lower() not in _NOBODY:
             yield _cancel(name)
 
@@ -293,33 +296,17 @@ def _start(text: str, pattern: re.Pattern[str]) -> int:
 
 def _without(text: str, fillers: frozenset[str]) -> str:
     """The words but for fillers at the front and punctuation at the ends."""
-    words = _trimmed(text).split()
+    words = trimmed(text).split()
     while words and words[0].lower().strip(",") in fillers:
         del words[0]
-    return _trimmed(" ".join(words))
-
-
-def _trimmed(text: str) -> str:
-    text = text.strip(" .,;:!?")
-    for ending in (" please", " thanks", " thank you", " and"):
-        if text.lower().endswith(ending):
-            text = text[: -len(ending)].rstrip(" .,;:!?")
-    return text
-
-
-def _unquoted(text: str, quoted: Sequence[str]) -> str:
-    return MARK.sub(lambda mark: quoted[int(mark[1])], text)
+    return trimmed(" ".join(words))
 
 
 def _talk(text: str) -> str:
     words = text[:200].lower()
-    if re.match(r"\s*(hi|hello|hey|good (morning|day|evening))\b", words):
-        return GREETING
-    if re.match(r"\s*(thanks|thank you|thx)\b", words):
-        return "You are welcome."
-    if re.match(r"\s*(who|what) are you\b", words):
-        return f"I am scheduler, running on a scripted model without a network. {HELP}"
-    if re.search(r"\b(not|never)\b|n['\u2019]t\b", words) and _VERB.search(words):
+    if told := small_talk(text, "scheduler", HELP):
+        return told
+    if is_negated(words, _VERB):
         return "All right, the calendar stays as it is."
     if re.search(r"\b(reschedule|move|postpone)\b", words):
         return "I cannot move a meeting. I can cancel it and schedule another one."

@@ -18,10 +18,14 @@ from hitlagents.demo.scripted import (
     Reply,
     Said,
     Wish,
+    is_negated,
     orders,
     short,
+    small_talk,
     speak,
     step_texts,
+    trimmed,
+    unquoted,
     without_quotes,
 )
 
@@ -168,7 +172,7 @@ def _replies(text: str) -> Iterator[dict[str, str]]:
         head, tail = (
             (rest[: about.start()], rest[about.end() :]) if about else (rest, "")
         )
-        topic = _unquoted(_trimmed(tail), quoted)
+        topic = unquoted(trimmed(tail, " also", " then"), quoted)
         for person in _people(head, quoted) or _NUMBER.findall(tail):
             if (person, topic) not in seen:
                 seen.add((person, topic))
@@ -217,34 +221,18 @@ def _wishes(step: str, quoted: Sequence[str]) -> Iterator[Wish]:
 
 
 def _reason(tail: str, quoted: Sequence[str]) -> str:
-    return _unquoted(_trimmed(tail), quoted)[:MAX_WORDS]
+    return unquoted(trimmed(tail, " also", " then"), quoted)[:MAX_WORDS]
 
 
 def _wish(tool: str, **arguments: str) -> Wish:
     return Wish(tool, json.dumps(arguments, ensure_ascii=False))
 
 
-def _trimmed(text: str) -> str:
-    text = text.strip(" .,;:!?")
-    for ending in (" please", " thanks", " thank you", " and", " also", " then"):
-        if text.lower().endswith(ending):
-            text = text[: -len(ending)].rstrip(" .,;:!?")
-    return text
-
-
-def _unquoted(text: str, quoted: Sequence[str]) -> str:
-    return MARK.sub(lambda mark: quoted[int(mark[1])], text)
-
-
 def _talk(text: str) -> str:
     words = text[:200].lower()
-    if re.match(r"\s*(hi|hello|hey|good (morning|day|evening))\b", words):
-        return GREETING
-    if re.match(r"\s*(thanks|thank you|thx)\b", words):
-        return "You are welcome."
-    if re.match(r"\s*(who|what) are you\b", words):
-        return f"I am support, running on a scripted model without a network. {HELP}"
-    if re.search(r"\b(not|never)\b|n['\u2019]t\b", words) and _VERB.search(words):
+    if told := small_talk(text, "support", HELP):
+        return told
+    if is_negated(words, _VERB):
         return "All right, nothing is sent and nothing is paid back."
     if re.search(r"(?<!\S)(refund|reimburse|pay back|credit)\b", words):
         return "Which invoice? Say its number."

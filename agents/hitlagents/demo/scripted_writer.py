@@ -20,11 +20,14 @@ from hitlagents.demo.scripted import (
     Reply,
     Result,
     Wish,
+    is_negated,
     joined,
     orders,
     short,
+    small_talk,
     speak,
     step_texts,
+    unquoted,
     without_quotes,
 )
 
@@ -217,7 +220,7 @@ def _named(text: str, quoted: Sequence[str]) -> str:
     bare = text.strip(" ,;:")
     if mark := MARK.fullmatch(bare.rstrip(".!?")):
         return quoted[int(mark[1])]
-    return MARK.sub(lambda mark: quoted[int(mark[1])], bare)
+    return unquoted(bare, quoted)
 
 
 def _target(text: str, quoted: Sequence[str], *, artifact: bool) -> str:
@@ -309,17 +312,13 @@ def _artifacts(before: Sequence[Item]) -> list[str]:
 
 def _talk(text: str, artifacts: Sequence[str]) -> str:
     words = text[:200].lower()
-    if re.match(r"\s*(hi|hello|hey|good (morning|day|evening))\b", words):
-        return GREETING
-    if re.match(r"\s*(thanks|thank you|thx)\b", words):
-        return "You are welcome."
-    if re.match(r"\s*(who|what) are you\b", words):
-        return f"I am writer, running on a scripted model without a network. {HELP}"
+    if told := small_talk(text, "writer", HELP):
+        return told
     if _ARTIFACT.search(words) and re.search(r"\b(list|show|what|which|any)\b", words):
         if not artifacts:
             return "There are no artifacts in this conversation yet."
         return f"The artifacts of this conversation: {joined(artifacts)}."
-    if re.search(r"\b(not|never)\b|n['\u2019]t\b", words) and _VERB.search(words):
+    if is_negated(words, _VERB):
         return "All right, I leave everything as it is."
     if re.search(r"\b(delete|remove|erase|rename)\b", words):
         return "I write and edit, but I cannot delete or rename."

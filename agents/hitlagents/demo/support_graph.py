@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Annotated, Any, Literal
 
@@ -29,6 +29,7 @@ from typing_extensions import TypedDict
 from hitlagents.adapters.langgraph_parts import agent, call_tool, chat_model
 from hitlagents.demo import outbox, scripted_support, tickets
 from hitlagents.demo.outbox import Mail, OutboxError
+from hitlagents.engine.threads import in_database
 from hitlagents.toolcall import TOOL_CONTEXT
 
 MAX_REPLIES = 10
@@ -109,18 +110,15 @@ async def send_email(arguments: Mapping[str, Any]) -> str:
     return await _sent(partial(outbox.send, mail))
 
 
-async def _sent(send: Any) -> str:
+async def _sent(send: Callable[..., str]) -> str:
     """Send as the call that is under way."""
-    from hitlagents.engine.threads import in_database
-
     call = TOOL_CONTEXT.get()
     try:
-        text: str = await in_database(
+        return await in_database(
             send, thread_id=call.thread_id, run_id=call.run_id, call_id=call.call_id
         )
     except OutboxError as error:
         return f"Error: {error}"
-    return text
 
 
 # Planning

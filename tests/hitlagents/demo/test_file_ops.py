@@ -14,7 +14,7 @@ from approvals.states import Risk, Verdict
 from hitlagents import catalog
 from hitlagents.adapters.agent_framework_models import scripted as scripted_model
 from hitlagents.adapters.base import Finished, Gating, Interrupted, Resume
-from hitlagents.demo import file_ops, scripted
+from hitlagents.demo import file_ops, scripted_file_ops
 from tests.hitlagents.fakes import FakeHost, approve, deny, start, through_json
 
 pytestmark = pytest.mark.once
@@ -36,7 +36,7 @@ class Desk:
         return file_ops.build(
             Gating(allowed=frozenset(FREE)),
             root=self.root,
-            model=scripted_model(scripted.reply),
+            model=scripted_model(scripted_file_ops.reply),
         )
 
     @property

@@ -10,7 +10,7 @@ import pytest
 
 from approvals.states import Verdict
 from hitlagents.adapters.base import Finished, Gating, Interrupted
-from hitlagents.demo import file_ops, scripted
+from hitlagents.demo import file_ops, scripted_file_ops
 from tests.hitlagents.fakes import FakeHost, deny, resume, start
 from tests.hitlagents.openai_stub import KEY, MODEL, OpenAIStub
 
@@ -21,7 +21,7 @@ ALLOWED = frozenset({"list_files", "read_file"})
 
 @pytest.fixture
 def stub(monkeypatch):
-    with OpenAIStub(scripted.reply) as server:
+    with OpenAIStub(scripted_file_ops.reply) as server:
         monkeypatch.setenv("SAYSO_MODEL", MODEL)
         monkeypatch.setenv("OPENAI_BASE_URL", server.base_url)
         monkeypatch.setenv("OPENAI_API_KEY", KEY)

@@ -1,4 +1,4 @@
-"""The scripted model: what it understands and what it says."""
+"""The scripted model, as file-ops: what it understands and what it says."""
 
 from __future__ import annotations
 
@@ -7,16 +7,8 @@ import time
 
 import pytest
 
-from hitlagents.demo.scripted import (
-    GREETING,
-    MAX_CALLS,
-    Call,
-    Item,
-    Reply,
-    Result,
-    Said,
-    reply,
-)
+from hitlagents.demo.scripted import MAX_CALLS, Call, Item, Reply, Result, Said
+from hitlagents.demo.scripted_file_ops import GREETING, reply
 
 pytestmark = pytest.mark.once
 
