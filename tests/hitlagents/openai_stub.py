@@ -44,6 +44,15 @@ class OpenAIStub:
         self.base_url = f"http://127.0.0.1:{self._server.server_port}/v1"
         return self
 
+    @property
+    def environ(self) -> dict[str, str]:
+        """What makes this server the model of a process."""
+        return {
+            "SAYSO_MODEL": MODEL,
+            "OPENAI_BASE_URL": self.base_url,
+            "OPENAI_API_KEY": KEY,
+        }
+
     def __exit__(self, *exc: object) -> None:
         self._server.shutdown()
         self._thread.join()

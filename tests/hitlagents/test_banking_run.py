@@ -21,7 +21,7 @@ from hitlagents.demo import bank, banking, people, scripted_banking
 from hitlagents.demo.scripted import Reply
 from hitlagents.models import BankAccount, Checkpoint, LedgerEntry, Thread
 from tests.hitlagents.driving import advance, decide, results, rules, yes
-from tests.hitlagents.openai_stub import KEY, MODEL, OpenAIStub
+from tests.hitlagents.openai_stub import MODEL, OpenAIStub
 from tests.hitlagents.reading import said
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -255,9 +255,8 @@ def test_m12_a_real_model_by_environment_takes_the_same_way(
     say, rita, monkeypatch, fresh
 ):
     with OpenAIStub(scripted_banking.reply) as stub:
-        monkeypatch.setenv("OPENAI_BASE_URL", stub.base_url)
-        monkeypatch.setenv("OPENAI_API_KEY", KEY)
-        monkeypatch.setenv("SAYSO_MODEL", MODEL)
+        for name, value in stub.environ.items():
+            monkeypatch.setenv(name, value)
         assert banking.SPEC.model_label().startswith(f"{MODEL} at 127.0.0.1")
         run = say("Send 80 to Electricity and 250.5 to Savings")
         run = decide(run, rita, no("not that"), yes())

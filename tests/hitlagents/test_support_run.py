@@ -30,7 +30,7 @@ from tests.hitlagents.adapters.test_langgraph import (
     single,
 )
 from tests.hitlagents.fakes import call, heard, plays
-from tests.hitlagents.openai_stub import KEY, MODEL, OpenAIStub
+from tests.hitlagents.openai_stub import OpenAIStub
 from tests.hitlagents.reading import said
 from tests.plugins.cast import OPS, ballot
 
@@ -400,9 +400,8 @@ def test_support_on_a_real_model(monkeypatch, thread, rita):
         return scripted_support.reply(history)
 
     with OpenAIStub(script) as stub:
-        monkeypatch.setenv("SAYSO_MODEL", MODEL)
-        monkeypatch.setenv("OPENAI_BASE_URL", stub.base_url)
-        monkeypatch.setenv("OPENAI_API_KEY", KEY)
+        for name, value in stub.environ.items():
+            monkeypatch.setenv(name, value)
         run = say(thread, "Reply to Dana about the lamp and refund invoice 1042")
         assert run.status == RunStatus.WAITING, run.error
         assert len(open_ones(run)) == 2

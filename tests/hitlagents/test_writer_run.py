@@ -20,7 +20,7 @@ from hitlagents.demo.scripted import Reply
 from hitlagents.models import Thread
 from tests.hitlagents.driving import advance, decide, results, rules, yes
 from tests.hitlagents.fakes import call, heard, plays
-from tests.hitlagents.openai_stub import KEY, MODEL, OpenAIStub
+from tests.hitlagents.openai_stub import OpenAIStub
 from tests.hitlagents.reading import said
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -232,9 +232,8 @@ def test_m12_a_real_model_by_environment_takes_the_same_way(
     say, rita, thread, folder, monkeypatch
 ):
     with OpenAIStub(scripted_writer.reply) as stub:
-        monkeypatch.setenv("OPENAI_BASE_URL", stub.base_url)
-        monkeypatch.setenv("OPENAI_API_KEY", KEY)
-        monkeypatch.setenv("SAYSO_MODEL", MODEL)
+        for name, value in stub.environ.items():
+            monkeypatch.setenv(name, value)
         run = decide(say("append “Soon.” to draft.txt"), rita, yes())
         assert run.status == RunStatus.FINISHED, run.error
         assert (folder / "draft.txt").read_text().endswith("decides.\nSoon.\n")

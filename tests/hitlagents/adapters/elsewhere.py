@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import subprocess
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -20,6 +18,7 @@ from hitlagents.adapters.base import Finished, Outcome, Resume
 from hitlagents.demo.scripted import Reply
 from tests.hitlagents.adapters.harness import HARNESSES, Harness
 from tests.hitlagents.fakes import FREE, FakeHost, Tools, heard, plays, through_json
+from tests.hitlagents.processes import run_python
 
 
 def resume_elsewhere(
@@ -29,7 +28,7 @@ def resume_elsewhere(
     answers: Sequence[Answer],
     **environ: str,
 ) -> dict[str, Any]:
-    """Resume in a process of its own, and say how that ended. A warning ends it."""
+    """Resume in a process of its own, and say how that ended."""
     job = {
         "harness": harness.name,
         "run_id": str(host.run_id),
@@ -37,22 +36,8 @@ def resume_elsewhere(
         "state": through_json(paused.state),
         "answers": [answer.model_dump(mode="json") for answer in answers],
     }
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-m", __name__],
-        input=json.dumps(job),
-        env={
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join([".", "agents"]),
-            "SAYSO_MODEL": "",
-            **environ,
-        },
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    ended: dict[str, Any] = json.loads(done.stdout)
+    written = run_python("-m", __name__, given=json.dumps(job), **environ)
+    ended: dict[str, Any] = json.loads(written)
     return ended
 
 

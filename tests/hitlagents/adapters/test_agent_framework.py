@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from copy import deepcopy
@@ -42,6 +39,7 @@ from tests.hitlagents.fakes import (
     resume,
     start,
 )
+from tests.hitlagents.processes import run_code
 
 pytestmark = pytest.mark.once
 
@@ -260,11 +258,11 @@ assert not _telemetry.IS_TELEMETRY_ENABLED
 assert not _telemetry._feature_mask_enabled()
 assert not observability.OBSERVABILITY_SETTINGS.ENABLED
 """
-    in_process(code)
+    run_code(code)
 
 
 def test_nothing_imports_the_framework_before_a_run():
-    in_process("""
+    run_code("""
 import sys
 import hitlagents.adapters.agent_framework
 import hitlagents.adapters.agent_framework_models
@@ -277,19 +275,7 @@ assert not found & {"agent_framework", "agent_framework_openai", "openai"}, foun
 
 def test_the_openai_agents_sdk_can_be_imported_from_here():
     """The folder agents/ has no __init__.py, so that it does not stand in the way."""
-    in_process("from agents import Agent, Runner")
-
-
-def in_process(code: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([".", "agents"])},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    run_code("from agents import Agent, Runner")
 
 
 # Limits
@@ -416,23 +402,6 @@ def test_a_call_keeps_the_providers_id_as_a_reference():
     call = paused.interrupts[0].call
     assert call.framework_ref == "c1"
     assert call.call_id.startswith("af-call-")
-
-
-def test_one_adapter_serves_many_runs_at_once():
-    agent = adapter(scripted(plays(ONE, heard)))
-
-    async def scenario(number: int) -> None:
-        host = FakeHost()
-        paused = await agent.start(start(host, f"run {number}"), host)
-        answers = approve(host, paused)
-        await agent.resume(resume(host, paused.state, answers), host)
-        assert host.text == "Working.I heard: Deleted a.txt."
-        assert len(host.guarded) == 1
-
-    async def all_of_them() -> None:
-        await asyncio.gather(*(scenario(number) for number in range(20)))
-
-    asyncio.run(all_of_them())
 
 
 def test_huge_and_odd_arguments_leave_a_state_that_can_be_read():

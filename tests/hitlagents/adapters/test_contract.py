@@ -495,6 +495,25 @@ def test_a_model_without_an_end_is_stopped(bench):
     assert 5 < len(it.tools.effects) <= 100
 
 
+def test_one_adapter_serves_many_runs_at_once(bench):
+    it = bench(ONE, heard)
+    adapter = it.harness.build(it.script, it.tools, it.allowed)
+
+    async def scenario(number: int) -> None:
+        host = FakeHost(allowed=it.allowed)
+        paused = await adapter.start(start(host, f"run {number}"), host)
+        answers = approve(host, paused)
+        await adapter.resume(resume(host, paused.state, answers), host)
+        assert host.text == "Working.I heard: Deleted a.txt."
+        assert len(host.guarded) == 1
+
+    async def all_of_them() -> None:
+        await asyncio.gather(*(scenario(number) for number in range(20)))
+
+    asyncio.run(all_of_them())
+    assert len(it.tools.effects) == 20
+
+
 # What models get wrong
 
 

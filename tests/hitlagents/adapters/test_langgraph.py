@@ -8,8 +8,6 @@ import itertools
 import json
 import os
 import pickle
-import subprocess
-import sys
 from collections.abc import Sequence
 from copy import deepcopy
 from typing import Any, cast
@@ -62,6 +60,7 @@ from tests.hitlagents.fakes import (
     resume,
     start,
 )
+from tests.hitlagents.processes import run_code
 
 pytestmark = pytest.mark.once
 
@@ -1539,20 +1538,8 @@ def test_memory_of_a_subgraph_lasts_over_runs():
 # The process
 
 
-def in_process(code: str, **env: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([".", "agents"]), **env},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-
-
 def test_nothing_imports_the_framework_before_a_run():
-    in_process("""
+    run_code("""
 import sys
 import hitlagents.adapters.langgraph
 import hitlagents.adapters.langgraph_models
@@ -1563,7 +1550,7 @@ assert not found & {"langgraph", "langchain", "langchain_core", "langsmith"}, fo
 
 
 def test_the_framework_is_strict_and_sends_no_traces():
-    in_process("""
+    run_code("""
 import hitlagents.adapters.langgraph_run
 from langgraph.checkpoint.serde import _msgpack
 from langsmith.utils import tracing_is_enabled

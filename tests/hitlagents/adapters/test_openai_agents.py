@@ -58,6 +58,7 @@ from tests.hitlagents.fakes import (
     start,
     through_json,
 )
+from tests.hitlagents.processes import run_code
 
 pytestmark = pytest.mark.once
 
@@ -719,23 +720,8 @@ def test_drafts_say_what_may_be_answered():
     assert agent.cancel == Verdict.CANCEL_CALL
 
 
-def in_process(code: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code],
-        env={
-            **{k: v for k, v in os.environ.items() if not k.startswith("OPENAI_")},
-            "PYTHONPATH": os.pathsep.join([".", "agents"]),
-        },
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-
-
 def test_nothing_imports_the_sdk_before_an_agent_is_built():
-    in_process("""
+    run_code("""
 import sys
 import hitlagents.adapters.openai_agents
 import hitlagents.adapters.openai_agents_models
@@ -745,7 +731,7 @@ assert not found & {"agents", "openai"}, found
 
 
 def test_no_trace_leaves_the_house():
-    in_process("""
+    run_code("""
 import asyncio
 from tests.hitlagents.adapters.test_openai_agents import ONE, FakeHost, begin, build
 from tests.hitlagents.adapters.test_openai_agents import plays, single, Tools
@@ -782,23 +768,6 @@ def test_a_run_that_pauses_again_and_again_is_stopped():
     with pytest.raises(AgentRunError, match="stopped after 50 model turns") as raised:
         go_on(agent, host, outcome, approve(host, outcome))
     assert not raised.value.retryable
-
-
-def test_one_adapter_serves_many_runs_at_once():
-    agent = build(single(Tools().delete), plays(ONE, heard))
-
-    async def scenario(number: int) -> None:
-        host = FakeHost()
-        paused = await agent.start(start(host, f"run {number}"), host)
-        answers = approve(host, paused)
-        await agent.resume(resume(host, paused.state, answers), host)
-        assert host.text == "Working.I heard: Deleted a.txt."
-        assert len(host.guarded) == 1
-
-    async def all_of_them() -> None:
-        await asyncio.gather(*(scenario(number) for number in range(20)))
-
-    asyncio.run(all_of_them())
 
 
 def test_a_long_conversation_stays_quick():

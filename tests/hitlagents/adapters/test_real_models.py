@@ -176,15 +176,7 @@ def test_another_process_goes_on(it):
         it.host.decide(paused.interrupts[1], Verdict.APPROVE),
         it.host.decide(paused.interrupts[2], Verdict.APPROVE),
     ]
-    ended = resume_elsewhere(
-        it.harness,
-        it.host,
-        paused,
-        answers,
-        OPENAI_BASE_URL=it.stub.base_url,
-        OPENAI_API_KEY=KEY,
-        SAYSO_MODEL=MODEL,
-    )
+    ended = resume_elsewhere(it.harness, it.host, paused, answers, **it.stub.environ)
     siblings = ["lookup x"] if it.harness.siblings_wait else []
     address = it.stub.base_url.removeprefix("http://").removesuffix("/v1")
     assert ended["finished"]

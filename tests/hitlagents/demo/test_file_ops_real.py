@@ -12,7 +12,7 @@ from approvals.states import Verdict
 from hitlagents.adapters.base import Finished, Gating, Interrupted
 from hitlagents.demo import file_ops, scripted_file_ops
 from tests.hitlagents.fakes import FakeHost, deny, resume, start
-from tests.hitlagents.openai_stub import KEY, MODEL, OpenAIStub
+from tests.hitlagents.openai_stub import MODEL, OpenAIStub
 
 pytestmark = pytest.mark.once
 
@@ -22,9 +22,8 @@ ALLOWED = frozenset({"list_files", "read_file"})
 @pytest.fixture
 def stub(monkeypatch):
     with OpenAIStub(scripted_file_ops.reply) as server:
-        monkeypatch.setenv("SAYSO_MODEL", MODEL)
-        monkeypatch.setenv("OPENAI_BASE_URL", server.base_url)
-        monkeypatch.setenv("OPENAI_API_KEY", KEY)
+        for name, value in server.environ.items():
+            monkeypatch.setenv(name, value)
         yield server
 
 
