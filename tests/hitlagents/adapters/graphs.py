@@ -1,8 +1,7 @@
-"""Graphs of one's own for the tests, and a bench that drives them through JSON."""
+"""Graphs of one's own for the tests, and a bench for them."""
 
 from __future__ import annotations
 
-import asyncio
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,11 +12,12 @@ from langgraph.types import interrupt
 
 from approvals.schemas import Answer, InterruptDraft, ToolSpec
 from approvals.states import Verdict
-from hitlagents.adapters.base import Gating, Interrupted, Outcome
+from hitlagents.adapters.base import Gating
 from hitlagents.adapters.langgraph import LangGraphAdapter
 from hitlagents.adapters.langgraph_models import scripted
 from hitlagents.demo.scripted import Script
-from tests.hitlagents.fakes import FakeHost, heard, plays, resume, start
+from tests.hitlagents.adapters.bench import Bench
+from tests.hitlagents.fakes import FakeHost, heard, plays
 
 
 class Log(TypedDict, total=False):
@@ -35,7 +35,7 @@ def spec(name: str) -> ToolSpec:
 
 
 @dataclass
-class Own:
+class Own(Bench):
     """An agent made of a graph of one's own, built anew for every advance."""
 
     build: Callable[[], Any]
@@ -62,25 +62,8 @@ class Own:
             **how,
         )
 
-    def start(self, message: str = "go", **how: Any) -> Outcome:
-        return asyncio.run(
-            self.adapter.start(start(self.host, message, **how), self.host)
-        )
-
-    def pause(self, message: str = "go", **how: Any) -> Interrupted:
-        outcome = self.start(message, **how)
-        assert isinstance(outcome, Interrupted)
-        return outcome
-
-    def resume(self, paused: Outcome, answers: Sequence[Answer]) -> Outcome:
-        job = resume(self.host, paused.state, answers)
-        return asyncio.run(self.adapter.resume(job, self.host))
-
     def answer(self, draft: InterruptDraft, value: Any) -> Answer:
         return self.host.decide(draft, Verdict.ANSWER, answer=value)
-
-    def next_run(self) -> None:
-        self.host = FakeHost(allowed=self.allowed)
 
 
 def noted(host: FakeHost) -> Sequence[Mapping[str, Any]]:

@@ -15,20 +15,21 @@ from uuid import uuid4
 import pytest
 
 from approvals.exceptions import LostLease
-from approvals.schemas import Answer, ToolCall
+from approvals.schemas import ToolCall
 from approvals.states import Verdict
 from hitlagents.adapters.base import (
+    Adapter,
     AgentRunError,
     CheckpointError,
     Finished,
     Interrupted,
-    Outcome,
     StopRun,
     TextDelta,
     ToolCallProposed,
     ToolCallResult,
 )
 from hitlagents.demo.scripted import LABEL, Call, Item, Reply, Said, Script
+from tests.hitlagents.adapters.bench import Bench
 from tests.hitlagents.adapters.elsewhere import resume_elsewhere
 from tests.hitlagents.adapters.harness import HARNESSES, Harness
 from tests.hitlagents.fakes import (
@@ -51,8 +52,8 @@ LARGE = 2**53 + 1
 
 
 @dataclass
-class Bench:
-    """One agent and its surroundings. Every advance uses an adapter of its own."""
+class Scripted(Bench):
+    """One agent that plays a script."""
 
     harness: Harness
     script: Script
@@ -60,28 +61,14 @@ class Bench:
     host: FakeHost
     allowed: Sequence[str] = FREE
 
-    def start(self, message: str = "go", **how: Any) -> Outcome:
-        adapter = self.harness.build(self.script, self.tools, self.allowed)
-        return asyncio.run(adapter.start(start(self.host, message, **how), self.host))
-
-    def resume(self, paused: Outcome, answers: Sequence[Answer]) -> Outcome:
-        adapter = self.harness.build(self.script, self.tools, self.allowed)
-        job = resume(self.host, paused.state, answers)
-        return asyncio.run(adapter.resume(job, self.host))
-
-    def pause(self, message: str = "go") -> Interrupted:
-        outcome = self.start(message)
-        assert isinstance(outcome, Interrupted)
-        return outcome
+    @property
+    def adapter(self) -> Adapter:
+        return self.harness.build(self.script, self.tools, self.allowed)
 
     @property
     def deleted(self) -> list[str]:
         """What the held tool did; siblings may have run before."""
         return [effect for effect in self.tools.effects if effect.startswith("delete")]
-
-    def next_run(self) -> FakeHost:
-        self.host = FakeHost(allowed=self.host.allowed)
-        return self.host
 
 
 @pytest.fixture(params=sorted(HARNESSES))
@@ -91,9 +78,9 @@ def harness(request: pytest.FixtureRequest) -> Harness:
 
 @pytest.fixture
 def bench(harness: Harness):
-    def make(*turns: Any, allowed: Sequence[str] = FREE) -> Bench:
+    def make(*turns: Any, allowed: Sequence[str] = FREE) -> Scripted:
         host = FakeHost(allowed=allowed)
-        return Bench(harness, plays(*turns), Tools(), host, allowed)
+        return Scripted(harness, plays(*turns), Tools(), host, allowed)
 
     return make
 
@@ -169,7 +156,7 @@ def test_tools_know_their_thread_and_run_off_the_loop(bench):
 
 def test_slow_tools_do_not_wait_for_each_other(bench):
     it = bench(Reply("", [call("slow")]), Reply("Done."))
-    adapter = it.harness.build(it.script, it.tools)
+    adapter = it.adapter
 
     async def ten() -> None:
         hosts = [FakeHost(allowed=FREE) for _ in range(10)]
@@ -497,7 +484,7 @@ def test_a_model_without_an_end_is_stopped(bench):
 
 def test_one_adapter_serves_many_runs_at_once(bench):
     it = bench(ONE, heard)
-    adapter = it.harness.build(it.script, it.tools, it.allowed)
+    adapter = it.adapter
 
     async def scenario(number: int) -> None:
         host = FakeHost(allowed=it.allowed)
@@ -677,7 +664,7 @@ def test_a_damaged_state_is_refused_in_words(bench, damage):
 def test_a_newer_state_is_refused_in_words(bench):
     it = bench(ONE, heard)
     paused = it.pause()
-    newer = {**paused.state, "schema": it.harness.build(it.script, it.tools).schema + 1}
+    newer = {**paused.state, "schema": it.adapter.schema + 1}
     with pytest.raises(CheckpointError, match="newer version"):
         it.resume(Finished(state=newer), approve(it.host, paused))
     with pytest.raises(CheckpointError, match="newer version"):
@@ -759,7 +746,7 @@ def test_a_new_message_after_an_abandoned_pause_drops_the_open_calls(bench):
 
 def test_tools_are_described_for_the_desk(bench):
     it = bench(Reply("x"))
-    adapter = it.harness.build(it.script, it.tools)
+    adapter = it.adapter
     specs = {spec.name: spec for spec in adapter.tools}
     assert set(specs) == set(ALL_TOOLS)
     transfer = specs["transfer"]
@@ -771,7 +758,7 @@ def test_tools_are_described_for_the_desk(bench):
 
 
 def test_an_adapter_names_itself(bench):
-    adapter = bench(Reply("x")).harness.build(plays(Reply("x")), Tools())
+    adapter = bench(Reply("x")).adapter
     assert adapter.framework
     assert adapter.version
     assert adapter.schema >= 1

@@ -5,20 +5,18 @@ Every test runs for every framework.
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 import pytest
 
-from approvals.schemas import Answer
 from approvals.states import Verdict
 from hitlagents.adapters import model_choice
-from hitlagents.adapters.base import AgentRunError, Finished, Interrupted, Outcome
+from hitlagents.adapters.base import Adapter, AgentRunError, Finished
 from hitlagents.adapters.model_choice import RealModel
 from hitlagents.demo.scripted import LABEL, Call, Reply
+from tests.hitlagents.adapters.bench import Bench
 from tests.hitlagents.adapters.elsewhere import resume_elsewhere
 from tests.hitlagents.adapters.harness import HARNESSES, Harness
 from tests.hitlagents.fakes import (
@@ -31,8 +29,6 @@ from tests.hitlagents.fakes import (
     deny,
     heard,
     plays,
-    resume,
-    start,
 )
 from tests.hitlagents.openai_stub import KEY, MODEL, OpenAIStub
 
@@ -53,8 +49,8 @@ FRAMEWORKS = sorted(HARNESSES.keys() - {"genkit_store"})
 
 
 @dataclass
-class Bench:
-    """One agent with the server as its model. Every advance uses an adapter of its own."""
+class Real(Bench):
+    """One agent with the server as its model."""
 
     harness: Harness
     stub: OpenAIStub
@@ -62,29 +58,11 @@ class Bench:
     host: FakeHost = field(default_factory=lambda: FakeHost(allowed=FREE))
     retries: int = 0
 
-    def _adapter(self) -> Any:
+    @property
+    def adapter(self) -> Adapter:
         real = RealModel(name=MODEL, base_url=self.stub.base_url, key=KEY)
         model = self.harness.models.openai_compatible(real, retries=self.retries)
         return self.harness.around(model, self.tools)
-
-    def start(self, message: str = "go", **how: Any) -> Outcome:
-        job = start(self.host, message, **how)
-        outcome: Outcome = asyncio.run(self._adapter().start(job, self.host))
-        return outcome
-
-    def pause(self) -> Interrupted:
-        outcome = self.start()
-        assert isinstance(outcome, Interrupted)
-        return outcome
-
-    def resume(self, paused: Outcome, answers: Sequence[Answer]) -> Outcome:
-        job = resume(self.host, paused.state, answers)
-        outcome: Outcome = asyncio.run(self._adapter().resume(job, self.host))
-        return outcome
-
-    def next_run(self) -> FakeHost:
-        self.host = FakeHost(allowed=FREE)
-        return self.host
 
 
 @pytest.fixture(params=FRAMEWORKS)
@@ -99,8 +77,8 @@ def stub() -> Iterator[OpenAIStub]:
 
 
 @pytest.fixture
-def it(harness: Harness, stub: OpenAIStub) -> Bench:
-    return Bench(harness, stub)
+def it(harness: Harness, stub: OpenAIStub) -> Real:
+    return Real(harness, stub)
 
 
 def told(text: str) -> set[str]:
@@ -310,7 +288,7 @@ def test_nobody_at_the_address(harness):
     with OpenAIStub(SCRIPT) as gone:
         pass
     with pytest.raises(AgentRunError, match="could not be reached") as raised:
-        Bench(harness, gone).start()
+        Real(harness, gone).start()
     assert raised.value.retryable
 
 
