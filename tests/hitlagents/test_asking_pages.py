@@ -157,7 +157,7 @@ def test_who_may_not_answer_sees_who_can(client, mia, thread):
     meeting = ask(thread, "schedule_meeting")
     client.force_login(mia)
     page = text_of(client.get(chat_url(thread)))
-    assert f"Waiting for {OPS}," in page
+    assert f"Waiting for {OPS}." in page
     assert reverse("decide", args=[meeting.pk]) not in page
     assert "None of these work" not in page
 
