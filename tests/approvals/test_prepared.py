@@ -15,7 +15,6 @@ from approvals import permissions
 from approvals.models import Interrupt, Run
 from approvals.prepared import Prepared, Slot
 from tests.plugins.cast import call
-from tests.plugins.machine import on_postgresql
 
 pytestmark = pytest.mark.django_db
 
@@ -97,7 +96,7 @@ def test_m16_a_person_has_their_own_permissions_and_those_of_their_groups(
     assert not rita.has_perm("approvals.decide_interrupt")
 
 
-@pytest.mark.skipif(not on_postgresql(), reason="SQLite knows no row locks")
+@pytest.mark.postgresql
 @pytest.mark.django_db(transaction=True)
 def test_a_lock_outside_a_transaction_is_refused_every_time(make_run):
     run = make_run()
