@@ -86,9 +86,15 @@ class Product:
 
     def rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
         """Read the product's database beside it."""
-        path = f"file:{self.folder / 'sayso.sqlite3'}?mode=ro"
-        with sqlite3.connect(path, uri=True) as database:
+        with self.reading() as database:
             return database.execute(query, values).fetchall()
+
+    @contextmanager
+    def reading(self) -> Iterator[sqlite3.Connection]:
+        """A connection to the product's database that only reads."""
+        path = f"file:{self.folder / 'sayso.sqlite3'}?mode=ro"
+        with contextlib.closing(sqlite3.connect(path, uri=True)) as database:
+            yield database
 
 
 class Person:
