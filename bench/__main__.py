@@ -26,8 +26,9 @@ def main() -> None:
     if given.what in (None, "latency"):
         latency.main(given.rounds or 60)
     if given.what in (None, "cycles"):
-        cycles.main(calls=1, rounds=given.rounds or 15)
-        cycles.main(calls=8, rounds=given.rounds or 4)
+        for agent in ("asker", "file-ops"):
+            cycles.main(agent, calls=1, rounds=given.rounds or 15)
+            cycles.main(agent, calls=8, rounds=given.rounds or 4)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from bench import report
@@ -11,15 +12,31 @@ from bench.served import Frames, Person, Product, served
 
 CLIENTS = 8
 
+#: What a member says to each agent, to have it ask for so many calls.
+SAYINGS: dict[str, Callable[[int], str]] = {
+    "file-ops": lambda calls: (
+        "delete " + " and ".join(f"f{n}.txt" for n in range(calls))
+    ),
+    "asker": str,
+}
 
-def main(calls: int, rounds: int) -> None:
+#: What no policy matches is held for Reviewers.
+JOIN = """
+from django.contrib.auth.models import Group, User
+User.objects.get(username="ops-reviewer").groups.add(Group.objects.get(name="Reviewers"))
+"""
+
+
+def main(agent: str, calls: int, rounds: int) -> None:
     """``calls``: gated calls a message asks for; ``rounds``: messages per client."""
     with served() as product:
+        product.manage("shell", "-c", JOIN)
         members = [Person(product, "member") for _ in range(CLIENTS)]
         reviewers = [Person(product, "ops-reviewer") for _ in range(CLIENTS)]
         frames = reviewers[0].listen()
-        _cycle(product, members, reviewers, frames, calls, 1)  # imports, connections
-        _cycle(product, members, reviewers, frames, calls, rounds)
+        # The first time: imports, connections.
+        _cycle(product, members, reviewers, frames, agent, calls, 1)
+        _cycle(product, members, reviewers, frames, agent, calls, rounds)
 
 
 def _cycle(
@@ -27,6 +44,7 @@ def _cycle(
     members: list[Person],
     reviewers: list[Person],
     frames: Frames,
+    agent: str,
     calls: int,
     rounds: int,
 ) -> None:
@@ -35,8 +53,7 @@ def _cycle(
 
     def ask(member: Person) -> None:
         for _ in range(rounds):
-            names = " and ".join(f"f{number}.txt" for number in range(calls))
-            member.say(f"delete {names}")
+            member.say(SAYINGS[agent](calls), agent=agent)
 
     used, began = product.cpu_seconds(), time.perf_counter()
     _together(ask, members)
@@ -65,7 +82,7 @@ def _cycle(
     ran_s = time.perf_counter() - began
     spent = product.cpu_seconds() - used - used_reading
     if rounds > 1:
-        report.heading(f"{total} requests, {calls} a run, {CLIENTS} clients")
+        report.heading(f"{total} requests of {agent}, {calls} a run, {CLIENTS} clients")
         print(f"raised                    {total / raise_s:7.1f} a second")
         print(f"decided                   {total / decide_s:7.1f} a second")
         print(f"raised and decided        {total / (raise_s + decide_s):7.1f} a second")

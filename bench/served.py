@@ -40,6 +40,7 @@ class Product:
             "SAYSO_DATA": str(folder),
             "PORT": str(self.port),
             "SAYSO_LOG_LEVEL": "WARNING",
+            "SAYSO_AGENTS": "bench.asker",
         }
         for name in ("DATABASE_URL", "REDIS_URL", "SAYSO_MODEL", "OPENAI_BASE_URL"):
             self._environment.pop(name, None)
@@ -69,6 +70,13 @@ class Product:
         if self.process is not None:
             self.process.terminate()
             self.process.wait(20)
+
+    def manage(self, *words: str) -> None:
+        """Run a management command on the product's data."""
+        command = [sys.executable, "manage.py", *words]
+        subprocess.run(
+            command, cwd=ROOT, env=self._environment, check=True, capture_output=True
+        )
 
     def resident_mb(self) -> float:
         """Resident memory of the serving process."""
@@ -118,9 +126,9 @@ class Person:
         assert response.status_code < 400, f"{path}: {response.status_code}"
         return response
 
-    def say(self, text: str, thread: str = "") -> str:
-        """Send file-ops a message; gives the thread's path."""
-        answer = self.post(thread or "/agents/file-ops/", {"message": text})
+    def say(self, text: str, thread: str = "", *, agent: str = "file-ops") -> str:
+        """Send an agent a message; gives the thread's path."""
+        answer = self.post(thread or f"/agents/{agent}/", {"message": text})
         return thread or answer.headers["Location"].partition("#")[0]
 
     def form(self, interrupt: str) -> dict[str, str]:
