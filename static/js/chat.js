@@ -176,6 +176,15 @@ composer?.addEventListener('submit', () => {
 });
 addEventListener('pageshow', () => block(false));
 
+// As in every chat, unless the keys are on the screen: there Enter begins a line.
+const keyboard = matchMedia('(hover: hover) and (pointer: fine)');
+message?.addEventListener('keydown', (event) => {
+  const plain = !event.shiftKey && !event.ctrlKey && !event.altKey && !event.metaKey;
+  if (event.key !== 'Enter' || !plain || event.isComposing || !keyboard.matches) return;
+  event.preventDefault();
+  if (message.value.trim()) $('button', composer).click();
+});
+
 document.addEventListener('htmx:after:request', (event) => {
   const {sourceElement, request, response} = event.detail.ctx;
   if (request.method === 'GET') return;

@@ -255,6 +255,26 @@ def test_a_message_is_sent_once_however_often_send_is_pressed(sign_in):
     expect(member.locator(".talk[aria-current]")).to_have_count(1)
 
 
+def test_enter_sends_and_shift_enter_begins_a_line(sign_in):
+    member = sign_in("member")
+    member.goto("/agents/file-ops/")
+    field = member.locator("#message")
+
+    field.press("Enter")
+    expect(field).to_have_value("")
+    field.type("Please delete")
+    field.press("Shift+Enter")
+    field.type("one.txt")
+    expect(field).to_have_value("Please delete\none.txt")
+    # An input method takes Enter for itself.
+    field.dispatch_event("keydown", {"key": "Enter", "isComposing": True})
+    expect(member).to_have_url(re.compile(r"/agents/file-ops/$"))
+    field.press("Enter")
+
+    member.wait_for_url(re.compile(r"/agents/file-ops/[0-9a-f-]{36}/"))
+    expect(member.locator("#entries")).to_contain_text("delete one.txt")
+
+
 def test_cancel_asks_first(sign_in):
     member = sign_in("member")
     begin(member, "Please delete report.txt")
