@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import httpx
 from websockets.exceptions import ConnectionClosed
@@ -105,10 +105,16 @@ class Product:
             yield database
 
 
+class Site(Protocol):
+    """Wherever a product is served."""
+
+    url: str
+
+
 class Person:
     """Somebody signed in."""
 
-    def __init__(self, product: Product, username: str) -> None:
+    def __init__(self, product: Site, username: str) -> None:
         self.product = product
         self.http = httpx.Client(base_url=product.url, timeout=60)
         page = self.http.get("/accounts/login/").text
@@ -149,9 +155,9 @@ class Person:
 class Frames:
     """What one socket receives, each frame with the moment it came."""
 
-    def __init__(self, product: Product, cookies: str) -> None:
+    def __init__(self, product: Site, cookies: str) -> None:
         self._socket = connect(
-            f"ws://127.0.0.1:{product.port}/ws/",
+            f"{product.url.replace('http', 'ws', 1)}/ws/",
             additional_headers={"Cookie": cookies, "Origin": product.url},
         )
         self._opened: queue.SimpleQueue[tuple[str, float]] = queue.SimpleQueue()

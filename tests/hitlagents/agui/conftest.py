@@ -26,6 +26,10 @@ from tests.served import Served
 PROGRAM = ("-m", "tests.hitlagents.agui.played")
 PATIENCE = 60.0
 CSRF = "c" * 32
+SELF_APPROVAL = (
+    "from approvals.models import Policy; "
+    "Policy.objects.update(requester_may_decide=True)"
+)
 
 
 @dataclass
@@ -258,3 +262,20 @@ def at_the_desk(server: Server) -> Callable[..., None]:
         assert response.status_code in (200, 302), response.text
 
     return decide
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory) -> Iterator[Served]:
+    """A demo as `./dev run` starts it, in which people may decide for themselves."""
+    started = Served(tmp_path_factory.mktemp("demo"))
+    started.start()
+    started.manage("shell", "--no-imports", "-c", SELF_APPROVAL)
+    yield started
+    started.stop()
+    assert "Traceback" not in started.said(), started.said()
+
+
+@pytest.fixture(scope="module")
+def secret(demo: Served) -> str:
+    """A token of the demo's administrator."""
+    return demo.manage("create_token", "admin").splitlines()[-1]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
@@ -18,32 +18,11 @@ from tests.served import Served
 
 pytestmark = pytest.mark.once
 
-SELF_APPROVAL = (
-    "from approvals.models import Policy; "
-    "Policy.objects.update(requester_may_decide=True)"
-)
-
-
-@pytest.fixture(scope="module")
-def served(tmp_path_factory) -> Iterator[Served]:
-    """A demo as `./dev run` starts it, in which people may decide for themselves."""
-    demo = Served(tmp_path_factory.mktemp("demo"))
-    demo.start()
-    demo.manage("shell", "--no-imports", "-c", SELF_APPROVAL)
-    yield demo
-    demo.stop()
-    assert "Traceback" not in demo.said(), demo.said()
-
-
-@pytest.fixture(scope="module")
-def secret(served: Served) -> str:
-    return served.manage("create_token", "admin").splitlines()[-1]
-
 
 @pytest.fixture
-def page_for(served: Served, secret: str) -> Callable[..., Page]:
+def page_for(demo: Served, secret: str) -> Callable[..., Page]:
     def make(agent: str, **options) -> Page:
-        return Page(served.url, secret, agent=agent, **options)
+        return Page(demo.url, secret, agent=agent, **options)
 
     return make
 
@@ -121,10 +100,10 @@ def test_m7_m8_openai_agents(page_for):
     assert answer.text
 
 
-def test_m10_a_question_to_whoever_talks_is_answered_on_their_own_page(served):
+def test_m10_a_question_to_whoever_talks_is_answered_on_their_own_page(demo):
     """The card of ``book_call``, durable: the member may answer it and nothing else."""
-    secret = served.manage("create_token", "member").splitlines()[-1]
-    page = Page(served.url, secret)
+    secret = demo.manage("create_token", "member").splitlines()[-1]
+    page = Page(demo.url, secret)
     page.agent = "scheduler"
     answer = page.say("Please book an intro call with sales to discuss pricing")
     (interrupt,) = answer.interrupts
