@@ -166,7 +166,7 @@ def _answer(
             stream.notices += resuming.decide(
                 thread, asked.resume, caller=caller, spec=spec
             )
-            stream.expects = True
+            stream.expects = stream.resumes = True
         _send(stream, spec, asked)
     except BaseException:
         place.release()
