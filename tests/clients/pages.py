@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+from tests.hitlagents.agui import rules
+
 FOLDER = Path(__file__).parent
 #: Seconds anything may take on a busy machine.
 PATIENCE = 60.0
@@ -152,14 +154,23 @@ class ClientPage:
                 return event
 
     def end(self) -> Seen:
+        """What the client made of the whole stream."""
+        seen = self._rest()
+        if seen.failed is None:
+            rules.in_order(seen.events)
+        return seen
+
+    def leave(self) -> Seen:
+        """The reader goes away."""
+        self.client.tell(self._name, leave=True)
+        return self._rest()
+
+    def _rest(self) -> Seen:
         while True:
             heard = self.client.hear(self._name)
             if "done" in heard:
                 return Seen(self._events, **heard["done"])
             self._events.append(heard["event"])
-
-    def leave(self) -> None:
-        self.client.tell(self._name, leave=True)
 
 
 def by_interrupt(entries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -286,7 +286,6 @@ def test_m20_a_page_that_left_finds_everything_again(page_for, members, reviewer
     page.begin(say="Please delete report.txt")
     (interrupt,) = page.until("CUSTOM")["value"]["interrupts"]
     page.leave()
-    page.end()
     page.reload()
     page.begin()
     page.until("CUSTOM")
