@@ -29,12 +29,19 @@ PASSWORD = "sayso-demo"
 HIDDEN = re.compile(r'<input type="hidden" name="(\w+)" value="([^"]*)"')
 
 
+#: For `manage.py shell`: people may decide what they asked for themselves.
+SELF_APPROVAL = (
+    "from approvals.models import Policy; "
+    "Policy.objects.update(requester_may_decide=True)"
+)
+
+
 class Product:
     """`manage.py serve` on a data folder of its own, until the context ends."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, **environment: str) -> None:
         self.folder = folder
-        self.port = _free_port()
+        self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self._environment = os.environ | {
             "SAYSO_DATA": str(folder),
@@ -44,6 +51,7 @@ class Product:
         }
         for name in ("DATABASE_URL", "REDIS_URL", "SAYSO_MODEL", "OPENAI_BASE_URL"):
             self._environment.pop(name, None)
+        self._environment |= environment
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> float:
@@ -71,12 +79,16 @@ class Product:
             self.process.terminate()
             self.process.wait(20)
 
-    def manage(self, *words: str) -> None:
-        """Run a management command on the product's data."""
-        command = [sys.executable, "manage.py", *words]
-        subprocess.run(
-            command, cwd=ROOT, env=self._environment, check=True, capture_output=True
-        )
+    def manage(self, *words: str) -> str:
+        """Run a management command on the product's data; gives what it printed."""
+        return subprocess.run(
+            [sys.executable, "manage.py", *words],
+            cwd=ROOT,
+            env=self._environment,
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
 
     def resident_mb(self) -> float:
         """Resident memory of the serving process."""
@@ -177,10 +189,10 @@ class Frames:
 
 
 @contextmanager
-def served() -> Iterator[Product]:
+def served(**environment: str) -> Iterator[Product]:
     """A fresh product in a folder that is removed afterwards."""
     with tempfile.TemporaryDirectory(prefix="sayso-bench-") as folder:
-        product = Product(Path(folder))
+        product = Product(Path(folder), **environment)
         try:
             product.start()
             yield product
@@ -199,7 +211,7 @@ def _token(page: str) -> str:
     return found[1]
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

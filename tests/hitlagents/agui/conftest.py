@@ -18,6 +18,7 @@ from django.contrib.auth.models import Group
 from approvals import services
 from approvals.models import Policy
 from approvals.states import TokenScope
+from bench.served import SELF_APPROVAL
 from tests.approvals.pages import served_environment, sign_in
 from tests.hitlagents.agui import rules
 from tests.plugins.cast import AGENT, OPS
@@ -26,10 +27,6 @@ from tests.served import Served
 PROGRAM = ("-m", "tests.hitlagents.agui.played")
 PATIENCE = 60.0
 CSRF = "c" * 32
-SELF_APPROVAL = (
-    "from approvals.models import Policy; "
-    "Policy.objects.update(requester_may_decide=True)"
-)
 
 
 @dataclass
