@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from uuid import uuid4
 
 import pytest
@@ -20,8 +21,7 @@ from tests.served import Served
 
 pytestmark = pytest.mark.once
 
-#: What each demo agent is asked for one call and for two, and how many of them end
-#: their run when a call is cancelled.
+#: What each demo agent is asked for one call and for two.
 AGENTS = {
     "file-ops": ("Please delete report.txt", "Please delete report.txt and notes.md"),
     "scheduler": (
@@ -318,6 +318,20 @@ def test_m20_nobody_comes_in_without_a_token(demo, client, secret):
 def ritas_client(ritas, server: Server, client: Client) -> ClientPage:
     """The page of Rita, on the agent that does what the message says."""
     return ClientPage(client, ritas.address(), ritas.secret, thread=str(uuid4()))
+
+
+def test_m20_two_tabs_follow_the_same_run(ritas_client, server):
+    one = ritas_client
+    one.begin(say="wait")
+    one.until("TEXT_MESSAGE_CONTENT")
+    other = replace(one)
+    other.begin()
+    other.until("TEXT_MESSAGE_CONTENT")
+    (server.play / "go").touch()
+    ends = [one.end(), other.end()]
+    assert [seen.text for seen in ends] == ["One moment. Here."] * 2
+    assert ends[0].conversation == ends[1].conversation
+    assert server.heard() == ["wait"]
 
 
 def test_m20_a_run_that_fails_says_so(ritas_client):
