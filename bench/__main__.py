@@ -1,10 +1,10 @@
-"""``./dev bench [latency|cycles|footprint|memory|resume]``: measure the product."""
+"""``./dev bench [agui|latency|cycles|footprint|memory|resume]``: measure the product."""
 
 from __future__ import annotations
 
 import argparse
 
-from bench import cycles, footprint, latency, memory, resume
+from bench import agui, cycles, footprint, latency, memory, resume
 
 
 def main() -> None:
@@ -12,7 +12,7 @@ def main() -> None:
     parser.add_argument(
         "what",
         nargs="?",
-        choices=["latency", "cycles", "footprint", "memory", "resume"],
+        choices=["agui", "latency", "cycles", "footprint", "memory", "resume"],
         default=None,
     )
     parser.add_argument("--rounds", type=int, default=0, help="more rounds, less noise")
@@ -23,6 +23,8 @@ def main() -> None:
         memory.main()
     if given.what in (None, "resume"):
         resume.main(given.rounds or 60)
+    if given.what in (None, "agui"):
+        agui.main(given.rounds or 60)
     if given.what in (None, "latency"):
         latency.main(given.rounds or 60)
     if given.what in (None, "cycles"):

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import httpx
 from websockets.exceptions import ConnectionClosed
@@ -29,12 +29,19 @@ PASSWORD = "sayso-demo"
 HIDDEN = re.compile(r'<input type="hidden" name="(\w+)" value="([^"]*)"')
 
 
+#: For `manage.py shell`: people may decide what they asked for themselves.
+SELF_APPROVAL = (
+    "from approvals.models import Policy; "
+    "Policy.objects.update(requester_may_decide=True)"
+)
+
+
 class Product:
     """`manage.py serve` on a data folder of its own, until the context ends."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, **environment: str) -> None:
         self.folder = folder
-        self.port = _free_port()
+        self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self._environment = os.environ | {
             "SAYSO_DATA": str(folder),
@@ -44,6 +51,7 @@ class Product:
         }
         for name in ("DATABASE_URL", "REDIS_URL", "SAYSO_MODEL", "OPENAI_BASE_URL"):
             self._environment.pop(name, None)
+        self._environment |= environment
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> float:
@@ -71,12 +79,16 @@ class Product:
             self.process.terminate()
             self.process.wait(20)
 
-    def manage(self, *words: str) -> None:
-        """Run a management command on the product's data."""
-        command = [sys.executable, "manage.py", *words]
-        subprocess.run(
-            command, cwd=ROOT, env=self._environment, check=True, capture_output=True
-        )
+    def manage(self, *words: str) -> str:
+        """Run a management command on the product's data; gives what it printed."""
+        return subprocess.run(
+            [sys.executable, "manage.py", *words],
+            cwd=ROOT,
+            env=self._environment,
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
 
     def resident_mb(self) -> float:
         """Resident memory of the serving process."""
@@ -105,10 +117,16 @@ class Product:
             yield database
 
 
+class Site(Protocol):
+    """Wherever a product is served."""
+
+    url: str
+
+
 class Person:
     """Somebody signed in."""
 
-    def __init__(self, product: Product, username: str) -> None:
+    def __init__(self, product: Site, username: str) -> None:
         self.product = product
         self.http = httpx.Client(base_url=product.url, timeout=60)
         page = self.http.get("/accounts/login/").text
@@ -149,9 +167,9 @@ class Person:
 class Frames:
     """What one socket receives, each frame with the moment it came."""
 
-    def __init__(self, product: Product, cookies: str) -> None:
+    def __init__(self, product: Site, cookies: str) -> None:
         self._socket = connect(
-            f"ws://127.0.0.1:{product.port}/ws/",
+            f"{product.url.replace('http', 'ws', 1)}/ws/",
             additional_headers={"Cookie": cookies, "Origin": product.url},
         )
         self._opened: queue.SimpleQueue[tuple[str, float]] = queue.SimpleQueue()
@@ -171,10 +189,10 @@ class Frames:
 
 
 @contextmanager
-def served() -> Iterator[Product]:
+def served(**environment: str) -> Iterator[Product]:
     """A fresh product in a folder that is removed afterwards."""
     with tempfile.TemporaryDirectory(prefix="sayso-bench-") as folder:
-        product = Product(Path(folder))
+        product = Product(Path(folder), **environment)
         try:
             product.start()
             yield product
@@ -193,7 +211,7 @@ def _token(page: str) -> str:
     return found[1]
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

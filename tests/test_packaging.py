@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 
@@ -55,6 +56,16 @@ def test_a_lock_names_no_place_and_has_hashes(name):
     assert not re.search(r"^\s*--(?!hash=)", text, re.M)
     entries = re.split(r"^(?=\S)", text, flags=re.M)[1:]
     assert all("--hash=sha256:" in entry for entry in entries)
+
+
+def test_a_lock_of_npm_packages_names_no_registry_and_has_hashes():
+    locks = list(BASE_DIR.glob("*/*/package-lock.json"))
+    assert locks
+    for lock in locks:
+        packages = json.loads(lock.read_text("utf-8"))["packages"]
+        packages.pop("")
+        assert not [name for name, each in packages.items() if "resolved" in each]
+        assert all(each["integrity"] for each in packages.values()), lock
 
 
 def test_the_version_is_the_newest_of_the_changelog():

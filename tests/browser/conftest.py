@@ -7,13 +7,8 @@ is also how every page is held to the content security policy.
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
-import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,78 +21,15 @@ from playwright.sync_api import (
 )
 
 from hitlagents.demo.people import DEMO_PASSWORD
+from tests.served import Served
 
 #: How long anything may take to appear, in milliseconds. The first run of an agent
 #: imports its framework, which takes seconds on a busy machine.
 PATIENCE = 20_000
 expect.set_options(timeout=PATIENCE)
 
-ROOT = Path(__file__).parent.parent.parent
-READY = re.compile(r"Sayso is ready on (http://\S+)")
-#: Seconds a busy machine may need to make a database and to start.
-STARTS_WITHIN = 120
 #: The console repeats the status of refusals that pages answer in words.
 REFUSALS = re.compile(r"Failed to load resource: .* status of 4(09|22)")
-
-
-class Served:
-    """A running Sayso and where its data is."""
-
-    def __init__(self, data: Path) -> None:
-        self.data = data
-        self.log = data / "serve.log"
-        self.url = ""
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def start(self, **environment: str) -> None:
-        with self.log.open("ab") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, "manage.py", "serve"],
-                cwd=ROOT,
-                env=self._environment() | environment,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-            )
-        self.url = self._wait()
-
-    def manage(self, *words: str) -> str:
-        """Run another command on the same data."""
-        return subprocess.run(
-            [sys.executable, "manage.py", *words],
-            cwd=ROOT,
-            env=self._environment(),
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-
-    def _environment(self) -> dict[str, str]:
-        """Nothing of this machine's own settings: SQLite, scripted models, no Redis."""
-        keep = ("PATH", "HOME", "LANG", "TMPDIR", "VIRTUAL_ENV")
-        found = {name: os.environ[name] for name in keep if name in os.environ}
-        return found | {"SAYSO_DATA": str(self.data), "PORT": "0"}
-
-    def _wait(self) -> str:
-        assert self._process is not None
-        until = time.monotonic() + STARTS_WITHIN
-        while time.monotonic() < until and self._process.poll() is None:
-            found = READY.findall(self.log.read_text(encoding="utf-8"))
-            if found:
-                return str(found[-1])
-            time.sleep(0.1)
-        self.stop()
-        pytest.fail("Sayso did not start:\n" + self.log.read_text(encoding="utf-8"))
-
-    def stop(self) -> None:
-        if self._process is None:
-            return
-        self._process.terminate()
-        try:
-            self._process.wait(timeout=15)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        self._process = None
 
 
 @pytest.fixture(scope="module")

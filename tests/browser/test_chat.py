@@ -9,7 +9,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
-from tests.browser.conftest import Served
+from tests.served import Served
 
 pytestmark = pytest.mark.once
 

@@ -1,8 +1,9 @@
-"""What this machine offers beyond Python: Chromium, PostgreSQL, Redis.
+"""What this machine offers beyond Python: Chromium, Node.js, PostgreSQL, Redis.
 
 Tests say what they need by using a fixture or a marker of this file:
 
 - fixture `chromium`      path of a Chromium to drive; skips without one
+- fixture `node`          path of a Node.js that has npm; skips without one
 - fixture `redis_url`     address of a Redis to use; skips without one
 - marker `postgresql`     runs in the PostgreSQL pass only (see tests/passes.py)
 - marker `once`           does not depend on the database: first pass only
@@ -13,12 +14,14 @@ from __future__ import annotations
 import os
 import shutil
 import socket
+import subprocess
 from urllib.parse import urlsplit
 
 import pytest
 from django.conf import settings
 
 CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
+OLDEST_NODE = 20
 
 
 def find_chromium() -> str | None:
@@ -26,6 +29,16 @@ def find_chromium() -> str | None:
     if named:
         return named
     return next((path for name in CHROMIUM_NAMES if (path := shutil.which(name))), None)
+
+
+def find_node() -> str | None:
+    """A Node.js of version 20 or newer, with npm."""
+    path = shutil.which("node")
+    if path is None or shutil.which("npm") is None:
+        return None
+    said = subprocess.run([path, "--version"], capture_output=True, text=True)
+    major = said.stdout.strip().removeprefix("v").partition(".")[0]
+    return path if major.isdigit() and int(major) >= OLDEST_NODE else None
 
 
 def find_redis() -> str | None:
@@ -53,6 +66,14 @@ def chromium() -> str:
     path = find_chromium()
     if path is None:
         pytest.skip("needs Chromium, which is not installed")
+    return path
+
+
+@pytest.fixture(scope="session")
+def node() -> str:
+    path = find_node()
+    if path is None:
+        pytest.skip(f"needs Node.js {OLDEST_NODE} with npm, which is not installed")
     return path
 
 

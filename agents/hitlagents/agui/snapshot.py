@@ -161,7 +161,8 @@ class _Story:
             self.seq, self.told_attempt = event.seq, event.attempt
         self._read((event.type, members) for event, members in told)
         if upto is None and run.ended:
-            self.messages += _never_answered(run, self.calls)
+            for result in _never_answered(run, self.calls):
+                self._answer(result)
             self.calls.clear()
 
     def _read(self, told: Iterable[tuple[str, dict[str, Any]]]) -> None:
@@ -198,13 +199,26 @@ class _Story:
                         results[id]["content"] = members["content"]
                         continue
                     results[id] = _result(id, call_id, members["content"])
-                    self.messages.append(results[id])
+                    self._answer(results[id])
 
     def _assistant(self, texts: dict[str, Message], id: str) -> Message:
         if id not in texts:
             texts[id] = {"id": id, "role": "assistant"}
             self.messages.append(texts[id])
         return texts[id]
+
+    def _answer(self, result: Message) -> None:
+        """Put a result where clients put it: behind its call and what was answered there
+        before. They keep the places of what they know, whatever a snapshot says."""
+        place = len(self.messages)
+        for before in range(place - 1, -1, -1):
+            calls = self.messages[before].get("toolCalls", ())
+            if any(call["id"] == result["toolCallId"] for call in calls):
+                place = before + 1
+                break
+        while place < len(self.messages) and self.messages[place]["role"] == "tool":
+            place += 1
+        self.messages.insert(place, result)
 
     def _fill(self, call_id: str, arguments: str) -> None:
         for message in reversed(self.messages):

@@ -76,7 +76,8 @@ class Stream:
     """One answer to one request.
 
     ``thread`` is None for a conversation that has not begun. ``expects``: the request
-    itself set something going, so that it wants to hear how that ended.
+    itself set something going, so that it wants to hear how that ended. ``resumes``: it
+    answered interrupts, which clients count as open until a run finishes.
     """
 
     thread: Thread | None
@@ -88,6 +89,7 @@ class Stream:
     notices: list[Notice] = field(default_factory=list)
     hold: bool = False
     expects: bool = False
+    resumes: bool = False
     sent_messages: bool = False
     #: Where the thread stood before the request set something going.
     mark: Mark | None = None
@@ -151,7 +153,7 @@ class Stream:
                     yield events
         except Exception:
             logger.exception("agui: A stream of thread %s broke.", self.thread.pk)
-            yield [wire.run_error("The stream broke. Connect again to go on.")]
+            yield [*self._telling.close(), *self._failed(BROKE)]
 
     async def _follow(self, thread: Thread) -> AsyncGenerator[list[Event]]:
         """The thread from its snapshot to where it stands still."""
@@ -189,8 +191,10 @@ class Stream:
             glance, thread, self._run_id, self._telling.read, caller
         )
         told = self._telling.stored(seen.events, seen.secrets)
-        if not seen.welcome or self._sent > MOST_BYTES:
-            return [*told, *self._telling.close(), _cut(welcome=seen.welcome)], None
+        if not seen.welcome:
+            return [*told, *self._telling.close(), _error(SIGNED_OUT)], None
+        if self._sent > MOST_BYTES:
+            return [*told, *self._telling.close(), *self._failed(TOO_LONG)], None
         if self._telling.cut_off:
             known = await in_streams(history, thread, whole=False)
             told += [*self._telling.close(), *self._snapshot(known)]
@@ -254,8 +258,7 @@ class Stream:
             return self._waiting(known) if known.waiting else []
         trouble = _trouble(run)
         if trouble is not None and self.expects and status != RunStatus.CANCELLED:
-            error = ("RUN_ERROR", {"message": trouble.message, "code": trouble.code})
-            return [*self._snapshot(known), *self._spoken(), error]
+            return [*self._snapshot(known), *self._failed(trouble)]
         if trouble is not None:
             self.notices.append(trouble)
         cancelled = status == RunStatus.CANCELLED and self.expects and self.modern
@@ -291,6 +294,17 @@ class Stream:
             *frames.spoken(self.notices, f"sayso-{uuid4()}"),
         ]
 
+    def _failed(self, trouble: Notice) -> list[Event]:
+        """The end where the run went wrong or the stream cannot go on.
+
+        A RUN_ERROR would leave a page that has answered an interrupt without its card and
+        with a chat that is blocked, since only a run that finishes clears what is open.
+        """
+        if not self.resumes:
+            return [*self._spoken(), _error(trouble)]
+        self.notices.append(trouble)
+        return [*self._spoken(), self._finished({"type": "success"})]
+
     def _started(self) -> Event:
         type, members = wire.run_started(self.thread_key, self.run_key)
         if self.modern:
@@ -305,6 +319,11 @@ class Stream:
         }
 
 
+BROKE = Notice(code="stream_broke", message="The stream broke. Connect again to go on.")
+TOO_LONG = Notice(
+    code="too_long", message="This stream has become too long. Connect again."
+)
+SIGNED_OUT = Notice(code="signed_out", message="You are not signed in any more.")
 KEPT = Notice(
     code="message_kept",
     message="Your message is kept. The agent gets it once the request is decided.",
@@ -332,9 +351,5 @@ def _trouble(run: Run) -> Notice | None:
     return None
 
 
-def _cut(*, welcome: bool) -> Event:
-    if welcome:
-        why, code = "This stream has become too long. Connect again.", "too_long"
-    else:
-        why, code = "You are not signed in any more.", "signed_out"
-    return "RUN_ERROR", {"message": why, "code": code}
+def _error(trouble: Notice) -> Event:
+    return "RUN_ERROR", {"message": trouble.message, "code": trouble.code}

@@ -19,7 +19,7 @@ from approvals.models import Run
 from approvals.states import TokenScope
 from hitlagents import catalog, conversations
 from hitlagents.adapters.base import AgentSpec
-from hitlagents.agui import intake, resuming
+from hitlagents.agui import capabilities, intake, resuming
 from hitlagents.agui.frames import Notice
 from hitlagents.agui.intake import Asked
 from hitlagents.agui.places import places
@@ -117,6 +117,7 @@ def info(request: HttpRequest, caller: Caller) -> HttpResponseBase:
             "name": spec.slug,
             "description": spec.description,
             "className": "SaysoAgent",
+            "capabilities": capabilities.declared(spec),
         }
         for spec in catalog.agents()
     }
@@ -166,7 +167,7 @@ def _answer(
             stream.notices += resuming.decide(
                 thread, asked.resume, caller=caller, spec=spec
             )
-            stream.expects = True
+            stream.expects = stream.resumes = True
         _send(stream, spec, asked)
     except BaseException:
         place.release()

@@ -3,11 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import re
-import subprocess
-import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -23,12 +18,13 @@ from django.contrib.auth.models import Group
 from approvals import services
 from approvals.models import Policy
 from approvals.states import TokenScope
-from hitlsite.paths import BASE_DIR
+from bench.served import SELF_APPROVAL
 from tests.approvals.pages import served_environment, sign_in
 from tests.hitlagents.agui import rules
 from tests.plugins.cast import AGENT, OPS
+from tests.served import Served
 
-READY = re.compile(r"Sayso is ready on (http://\S+)")
+PROGRAM = ("-m", "tests.hitlagents.agui.played")
 PATIENCE = 60.0
 CSRF = "c" * 32
 
@@ -51,28 +47,6 @@ class Server:
         return file.read_text("utf-8").splitlines() if file.exists() else []
 
 
-def launch(
-    folder: Path, program: list[str], *words: str, **environment: str
-) -> tuple[subprocess.Popen[bytes], str]:
-    """Start a server; returns its process and its address."""
-    log = folder / "serve.log"
-    with log.open("ab") as out:
-        process = subprocess.Popen(
-            [sys.executable, *program, "serve", *words],
-            cwd=BASE_DIR,
-            env=environment,
-            stdout=out,
-            stderr=out,
-        )
-    until = time.monotonic() + 120
-    while time.monotonic() < until and process.poll() is None:
-        if found := READY.search(log.read_text("utf-8")):
-            return process, found[1]
-        time.sleep(0.1)
-    process.kill()
-    pytest.fail("It did not start:\n" + log.read_text("utf-8"))
-
-
 @pytest.fixture(scope="module")
 def process(django_db_setup, django_db_blocker, tmp_path_factory) -> Iterator[Server]:
     folder = tmp_path_factory.mktemp("agui")
@@ -87,12 +61,11 @@ def process(django_db_setup, django_db_blocker, tmp_path_factory) -> Iterator[Se
             SAYSO_AGUI_MAX_BODY="200000",
             SAYSO_CORS_ORIGINS="https://pages.example.org",
         )
-    started, url = launch(folder, ["-m", "tests.hitlagents.agui.played"], **environment)
-    yield Server(url, play, folder / "serve.log")
-    started.terminate()
-    started.wait(30)
-    said = (folder / "serve.log").read_text("utf-8")
-    assert "Traceback" not in said, said
+    served = Served(folder, program=PROGRAM, environment=environment)
+    served.start()
+    yield Server(served.url, play, served.log)
+    served.stop()
+    assert "Traceback" not in served.said(), served.said()
 
 
 @pytest.fixture
@@ -288,7 +261,18 @@ def at_the_desk(server: Server) -> Callable[..., None]:
     return decide
 
 
-def clean_environment() -> dict[str, str]:
-    """Nothing of this machine's own settings."""
-    keep = ("PATH", "HOME", "LANG", "TMPDIR", "VIRTUAL_ENV")
-    return {name: os.environ[name] for name in keep if name in os.environ}
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory) -> Iterator[Served]:
+    """A demo as `./dev run` starts it, in which people may decide for themselves."""
+    started = Served(tmp_path_factory.mktemp("demo"))
+    started.start()
+    started.manage("shell", "--no-imports", "-c", SELF_APPROVAL)
+    yield started
+    started.stop()
+    assert "Traceback" not in started.said(), started.said()
+
+
+@pytest.fixture(scope="module")
+def secret(demo: Served) -> str:
+    """A token of the demo's administrator."""
+    return demo.manage("create_token", "admin").splitlines()[-1]

@@ -6,6 +6,7 @@ Run as a program by the tests of this folder. Messages:
 - ``pay 5``               a gated call with a secret
 - ``book``                a gated call whose approval takes a time
 - ``ask``                 a question with a schema
+- ``stumble a.txt``       a gated call, behind which the run fails
 - ``again a.txt b.txt``   one gated call after the other
 - ``talk 20``             so many words, slowly
 - ``wait``                says something, then waits for the file ``go``
@@ -101,6 +102,9 @@ class Clerk:
                 return await self.pause(
                     host, [self.deletion(host, 0, first)], {"others": others}
                 )
+            case "stumble":
+                call = self.deletion(host, 0, rest)
+                return await self.pause(host, [call], {"stumbles": True})
             case "pay":
                 paid = {"amount": int(rest), "account": "DE02", "pin": "pin-4711"}
                 return await self.pause(host, [self.call(host, 0, "pay", paid)], {})
@@ -133,6 +137,8 @@ class Clerk:
             else:
                 told = await host.guard(call, body(call))
             await host.emit(ToolCallResult(call_id=call.call_id, content=told))
+        if resume.state.get("stumbles"):
+            raise AgentRunError("The model is out.", retryable=True)
         others = resume.state.get("others")
         if others:
             call = self.deletion(host, 100 - len(others), others[0], turn=2)

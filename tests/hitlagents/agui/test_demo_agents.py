@@ -3,70 +3,26 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 
-from hitlsite.paths import BASE_DIR
 from tests.hitlagents.agui.conftest import (
     NO,
     YES,
     Page,
     cancelled,
-    clean_environment,
-    launch,
     resolved,
 )
+from tests.served import Served
 
 pytestmark = pytest.mark.once
 
-SELF_APPROVAL = (
-    "from approvals.models import Policy; "
-    "Policy.objects.update(requester_may_decide=True)"
-)
-
-
-@pytest.fixture(scope="module")
-def served(tmp_path_factory) -> Iterator[tuple[str, Path, Callable[..., str]]]:
-    """A demo as `./dev run` starts it, in which people may decide for themselves."""
-    folder = tmp_path_factory.mktemp("demo")
-    environment = clean_environment() | {"SAYSO_DATA": str(folder), "PORT": "0"}
-
-    def manage(*words: str) -> str:
-        command = [sys.executable, "manage.py", *words]
-        return subprocess.run(
-            command,
-            cwd=BASE_DIR,
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-
-    process, url = launch(folder, ["manage.py"], **environment)
-    manage("shell", "--no-imports", "-c", SELF_APPROVAL)
-    yield url, folder, manage
-    process.terminate()
-    process.wait(30)
-    said = (folder / "serve.log").read_text("utf-8")
-    assert "Traceback" not in said, said
-
-
-@pytest.fixture(scope="module")
-def secret(served) -> str:
-    *_, manage = served
-    return manage("create_token", "admin").splitlines()[-1]
-
 
 @pytest.fixture
-def page_for(served, secret) -> Callable[..., Page]:
-    url, *_ = served
-
+def page_for(demo: Served, secret: str) -> Callable[..., Page]:
     def make(agent: str, **options) -> Page:
-        return Page(url, secret, agent=agent, **options)
+        return Page(demo.url, secret, agent=agent, **options)
 
     return make
 
@@ -77,7 +33,7 @@ def result(answer) -> str:
 
 
 @pytest.mark.parametrize("modern", [True, False])
-def test_m1_m2_m3_agent_framework(page_for, served, modern):
+def test_m1_m2_m3_agent_framework(page_for, modern):
     page = page_for("file-ops", modern=modern)
     answer = page.say("Please delete report.txt")
     (interrupt,) = answer.interrupts
@@ -144,10 +100,10 @@ def test_m7_m8_openai_agents(page_for):
     assert answer.text
 
 
-def test_m10_a_question_to_whoever_talks_is_answered_on_their_own_page(served):
+def test_m10_a_question_to_whoever_talks_is_answered_on_their_own_page(demo):
     """The card of ``book_call``, durable: the member may answer it and nothing else."""
-    url, _, manage = served
-    page = Page(url, manage("create_token", "member").splitlines()[-1])
+    secret = demo.manage("create_token", "member").splitlines()[-1]
+    page = Page(demo.url, secret)
     page.agent = "scheduler"
     answer = page.say("Please book an intro call with sales to discuss pricing")
     (interrupt,) = answer.interrupts
@@ -203,7 +159,7 @@ def test_m9_a_message_while_open_on_a_real_framework(page_for):
     assert answer.of("TOOL_CALL_START")[-1]["toolCallName"] == "list_files"
 
 
-def test_m5_a_page_that_brings_a_tool_of_the_agents(page_for, served):
+def test_m5_a_page_that_brings_a_tool_of_the_agents(page_for):
     tool = {"name": "delete_file", "description": "", "parameters": {}}
     refused = page_for("file-ops").raw(tools=[tool])
     assert refused.status_code == 422

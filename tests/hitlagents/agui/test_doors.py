@@ -7,6 +7,7 @@ from uuid import uuid4
 
 import httpx
 import pytest
+from ag_ui.core import AgentCapabilities
 from django.conf import settings
 
 from approvals.models import Run, Tool
@@ -297,6 +298,10 @@ def test_m20_copilotkit_asks_which_agents_there_are(open_page, mia, server):
         *(spec.slug for spec in catalog.hosted()),
         AGENT,
     }
+    declared = told["agents"]["clerk"].pop("capabilities")
+    assert AgentCapabilities.model_validate(declared, extra="forbid")
+    assert declared["humanInTheLoop"]["interrupts"] is True
+    assert declared["identity"]["name"] == "Clerk"
     assert told["agents"]["clerk"] == {
         "name": "clerk",
         "description": "Does what it is told.",

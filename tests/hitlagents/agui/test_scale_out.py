@@ -12,10 +12,9 @@ from approvals import services
 from approvals.models import Policy
 from hitlsite.paths import BASE_DIR
 from tests.approvals.pages import served_environment
-from tests.hitlagents.agui.conftest import YES, Page, launch, resolved
+from tests.hitlagents.agui.conftest import PROGRAM, YES, Page, resolved
 from tests.plugins.cast import OPS
-
-PROGRAM = ["-m", "tests.hitlagents.agui.played"]
+from tests.served import Served
 
 
 @pytest.fixture
@@ -25,7 +24,8 @@ def page(transactional_db, rita, redis_url, tmp_path):
     environment = served_environment(
         tmp_path, PORT="0", SAYSO_PLAY=str(play), REDIS_URL=redis_url
     )
-    web, url = launch(tmp_path, PROGRAM, "--no-worker", **environment)
+    web = Served(tmp_path, program=PROGRAM, environment=environment)
+    web.start("--no-worker")
     with (tmp_path / "worker.log").open("wb") as log:
         worker = subprocess.Popen(
             [sys.executable, *PROGRAM, "worker"],
@@ -37,10 +37,10 @@ def page(transactional_db, rita, redis_url, tmp_path):
     Policy.objects.update(requester_may_decide=True)
     assert Group.objects.filter(name=OPS, user=rita).exists()
     _, secret = services.create_token(rita, name="Page", actor=rita)
-    yield Page(url, secret)
-    for process in (web, worker):
-        process.terminate()
-        process.wait(30)
+    yield Page(web.url, secret)
+    web.stop()
+    worker.terminate()
+    worker.wait(30)
     for log in ("serve.log", "worker.log"):
         said = (tmp_path / log).read_text("utf-8")
         assert "Traceback" not in said, said

@@ -18,6 +18,7 @@ from approvals.models import Run
 from approvals.sockets import HELLO, Message
 from approvals.states import TokenScope
 from hitlagents import events, wire
+from hitlagents.adapters.base import ToolCallProposed, ToolCallResult
 from hitlagents.agui import frames, hearing, streams
 from hitlagents.agui.hearing import Ear
 from hitlagents.agui.places import Places, TooManyStreams
@@ -27,7 +28,7 @@ from hitlagents.engine import threads
 from hitlagents.engine.threads import in_streams
 from hitlagents.models import RunInput, Thread
 from tests.hitlagents.agui import rules
-from tests.plugins.cast import ballot
+from tests.plugins.cast import ballot, call
 
 
 @pytest.fixture
@@ -161,7 +162,10 @@ def test_m20_a_quiet_stream_says_that_it_lives(stream, read, run, monkeypatch):
     assert told[-1]["outcome"] == {"type": "success"}
 
 
-def test_m20_a_stream_has_a_size_after_which_it_ends(stream, read, run, monkeypatch):
+@pytest.mark.parametrize("resumes", [False, True])
+def test_m20_a_stream_has_a_size_after_which_it_ends(
+    stream, read, run, monkeypatch, resumes
+):
     """Nothing says how far a reader is behind, so what is sent at all is bounded."""
     monkeypatch.setattr(streams, "MOST_BYTES", 2000)
     claim(run)
@@ -171,10 +175,33 @@ def test_m20_a_stream_has_a_size_after_which_it_ends(stream, read, run, monkeypa
         return lambda: write(run, 1, 3 + n, wire.text_content("m", f"{n}" * 900))
 
     told = read(
-        stream(), ("TEXT_MESSAGE_START", more(0)), ("000", more(1)), ("111", more(2))
+        stream(resumes=resumes),
+        ("TEXT_MESSAGE_START", more(0)),
+        ("000", more(1)),
+        ("111", more(2)),
     )
-    assert told[-1]["code"] == "too_long"
-    assert told[-2]["type"] == "TEXT_MESSAGE_END"
+    went_wrong(told, "too_long", resumes=resumes)
+    ends = [e for e in told if e["type"] == "TEXT_MESSAGE_END"]
+    assert ends[0]["messageId"] == "m"
+
+
+def test_m20_a_result_stands_behind_its_call_where_clients_keep_it(stream, read, run):
+    """Calls with messages of their own, answered in the other order: a client that has
+    heard them keeps its places, and one that comes later has to see the same."""
+    attempt = claim(run).attempt
+    proposed = [call(call_id=f"c{n}") for n in (1, 2)]
+    calls = [
+        e for each in proposed for e in wire.tool_call(ToolCallProposed(call=each))
+    ]
+    results = [
+        wire.tool_result(ToolCallResult(call_id=f"c{n}", content="ok")) for n in (2, 1)
+    ]
+    write(run, attempt, 1, started(run), *calls)
+    told = read(stream(), ("c2", lambda: finish(run, attempt, 20, *results)))
+    (shown,) = [e["messages"] for e in told if e["type"] == "MESSAGES_SNAPSHOT"][-1:]
+    assert [m.get("toolCallId") or m["role"] for m in shown] == [
+        "user", "assistant", "c1", "assistant", "c2",
+    ]  # fmt: skip
 
 
 def test_m20_many_events_are_read_in_parts(stream, read, run, monkeypatch):
@@ -188,13 +215,28 @@ def test_m20_many_events_are_read_in_parts(stream, read, run, monkeypatch):
     assert texts == [f"{n} " for n in range(20)]
 
 
-def test_m20_a_stream_that_breaks_says_so(stream, read, run, monkeypatch, caplog):
+def went_wrong(told, code, *, resumes):
+    """An error; but a page that has answered something needs a run that finishes, or
+    its client counts that as open for ever."""
+    if not resumes:
+        assert (told[-1]["type"], told[-1]["code"]) == ("RUN_ERROR", code)
+        return
+    assert told[-1]["outcome"] == {"type": "success"}
+    (notice,) = [e["value"] for e in told if e["type"] == "CUSTOM"]
+    assert notice["code"] == code
+    assert notice["message"] in [e.get("delta") for e in told]
+
+
+@pytest.mark.parametrize("resumes", [False, True])
+def test_m20_a_stream_that_breaks_says_so(
+    stream, read, run, monkeypatch, caplog, resumes
+):
     def broken(*args):
         raise RuntimeError("disk")
 
     monkeypatch.setattr(streams, "glance", broken)
-    told = read(stream())
-    assert told[-1]["type"] == "RUN_ERROR"
+    told = read(stream(resumes=resumes))
+    went_wrong(told, "stream_broke", resumes=resumes)
     assert "disk" not in json.dumps(told)
     assert "A stream of thread" in caplog.text
 
@@ -212,14 +254,16 @@ def doubtful(run, make_interrupts, rita):
     assert services.claim_run(run.pk, owner="next") is None
 
 
-@pytest.mark.parametrize("expects", [True, False])
+@pytest.mark.parametrize(
+    ("expects", "resumes"), [(True, False), (True, True), (False, False)]
+)
 def test_m18_a_run_in_doubt_is_told_as_it_is(
-    stream, read, run, make_interrupts, rita, expects
+    stream, read, run, make_interrupts, rita, expects, resumes
 ):
     doubtful(run, make_interrupts, rita)
-    told = read(stream(expects=expects))
+    told = read(stream(expects=expects, resumes=resumes))
     if expects:
-        assert told[-1]["code"] == "in_doubt"
+        went_wrong(told, "in_doubt", resumes=resumes)
     else:
         assert told[-1]["outcome"] == {"type": "success"}
         (notice,) = [e for e in told if e["type"] == "CUSTOM"]
