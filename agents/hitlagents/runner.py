@@ -43,6 +43,7 @@ from hitlagents.adapters.base import (
     Start,
     State,
     StopRun,
+    Told,
 )
 from hitlagents.engine.threads import in_database, in_lease
 from hitlagents.models import Checkpoint, RunInput
@@ -198,7 +199,7 @@ class RunHost:
     async def emit(self, happening: Happening) -> None:
         await self.log.happened(happening)
 
-    async def guard(self, call: ToolCall, body: Body) -> str:
+    async def guard(self, call: ToolCall, body: Body) -> Told:
         try:
             ticket = await in_database(
                 services.begin_execution,
@@ -211,14 +212,14 @@ class RunHost:
             self.refusal = refusal
             raise StopRun(str(refusal)) from refusal
         if isinstance(ticket, services.Instead):
-            return ticket.text
+            return Told(result=ticket.text, note=ticket.note)
         # A task of its own: a run that is taken away does not undo what its tool did,
         # and the ledger must hear of it.
         running = asyncio.create_task(_enter(ticket, call.tool, body))
         _bodies.add(running)
         running.add_done_callback(_bodies.discard)
         try:
-            return await asyncio.shield(running)
+            return Told(result=await asyncio.shield(running), note=ticket.note)
         except OutcomeLost as lost:
             self.refusal = OutcomeUnknown()
             raise StopRun(str(lost)) from lost

@@ -20,7 +20,12 @@ from approvals.models import Decision, Run, ToolExecution
 from approvals.policies import Rulebook
 from approvals.prepared import Prepared, Slot
 from approvals.schemas import ToolCall
-from approvals.services.answers import held_back, refusal_text, standing_decision
+from approvals.services.answers import (
+    approval_text,
+    held_back,
+    refusal_text,
+    standing_decision,
+)
 from approvals.services.ending import (
     deliver,
     go_on_after_doubt,
@@ -79,6 +84,8 @@ class Permit:
     arguments: dict[str, Any]
     #: What the reviewer answered beside approving, if anything.
     answer: Any = None
+    #: What the model is told beside the result.
+    note: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,6 +93,8 @@ class Instead:
     """The body must not be entered; this is what the model is told."""
 
     text: str
+    #: And beside it, if the body was entered before.
+    note: str = ""
 
 
 def begin_execution(
@@ -106,7 +115,9 @@ def begin_execution(
             put_in_doubt(work, run, [execution])
             refusal = OutcomeUnknown()
         elif execution is not None:
-            return Instead(text=execution.result)
+            decision = standing_decision(run, call) if execution.interrupt else None
+            note = approval_text(decision) if decision else ""
+            return Instead(text=execution.result, note=note)
         else:
             try:
                 return _enter(work, run, call, owner)
@@ -294,6 +305,7 @@ def _claim(
         execution_id=execution.pk,
         arguments=canonical.loads(arguments),
         answer=None if answer is None else canonical.loads(answer),
+        note=approval_text(decision) if decision else "",
     )
 
 

@@ -28,6 +28,7 @@ from hitlagents.adapters.base import (
     State,
     StopRun,
     TextDelta,
+    Told,
     ToolCallProposed,
     ToolCallResult,
 )
@@ -60,7 +61,7 @@ class FakeHost:
             raise self.refuses[1]
         self.happenings.append(happening)
 
-    async def guard(self, call: ToolCall, body: Body) -> str:
+    async def guard(self, call: ToolCall, body: Body) -> Told:
         self.guarded.append(call)
         if call.tool in self.stops:
             raise self.stops[call.tool]
@@ -71,7 +72,10 @@ class FakeHost:
             except OutcomeLost as lost:
                 self.in_doubt.append(key)
                 raise StopRun(str(lost)) from lost
-        return self.ledger[key]
+        decision = self.decisions.get(key)
+        approved = decision is not None and decision.verdict == Verdict.APPROVE
+        note = decision.text if decision is not None and approved else ""
+        return Told(result=self.ledger[key], note=note)
 
     async def _decide(self, call: ToolCall, body: Body) -> str:
         decision = self.decisions.get((call.turn, call.call_id))

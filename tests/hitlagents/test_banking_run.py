@@ -88,6 +88,8 @@ def test_parallel_transfers_are_decided_each(say, rita):
     assert moved() == [("1002", Decimal("200.50"))]
     assert "I did not transfer 80 to Electricity" in said(run)
     assert "It was paid in cash." in said(run)
+    changed = "The reviewer had changed it: amount (was 250, now 200.5)."
+    assert changed in said(run)
 
 
 def test_the_conversation_goes_on(say, rita):

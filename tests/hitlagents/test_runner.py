@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from datetime import timedelta
 
 import pytest
@@ -88,6 +89,21 @@ def test_m1_a_gated_call_waits_and_runs_once_after_approval(play, say, rita):
     assert ran == [{"filename": "report.txt"}]
     assert results(run) == ["gone"]
     assert advance(run).attempt == run.attempt  # nothing left to do
+
+
+def test_m15_the_model_reads_what_a_reviewer_changed_and_the_page_the_result(
+    play, say, rita
+):
+    play([DELETE], body=lambda tool, arguments: f"deleted {arguments['filename']}")
+    run = advance(say())
+    decide(run, rita, arguments={"filename": "old.txt"})
+    run = advance(run)
+    assert run.status == RunStatus.FINISHED
+    assert results(run) == ["deleted old.txt"]
+    assert ToolExecution.objects.get().result == "deleted old.txt"
+    [*_, told] = json.loads(Checkpoint.objects.get(run=run).state)["memory"]
+    assert told.startswith("deleted old.txt\n\nA reviewer changed the arguments")
+    assert '(was "report.txt", now "old.txt")' in told
 
 
 def test_m3_a_denial_goes_on_without_the_body(play, say, rita):

@@ -347,9 +347,9 @@ class Advance(HostedAdvance):
             arguments = _text(response.function_call.arguments)
         call = self.call(key, arguments)
         self.guarded.add(key)
-        text = await self.host.guard(call, self.body(call))
-        await self.finish(key, text)
-        return text
+        told = await self.host.guard(call, self.body(call))
+        await self.finish(key, told.result)
+        return told.text
 
     def body(self, call: ToolCall) -> Body:
         function = self.specs[call.tool]

@@ -20,6 +20,7 @@ from hitlagents.demo.scripted import (
     Reply,
     Result,
     Wish,
+    apart,
     is_negated,
     joined,
     orders,
@@ -73,7 +74,7 @@ def _results(history: Sequence[Item]) -> Iterator[tuple[str, str]]:
         if isinstance(item, Call):
             tools[item.call_id] = item.tool
         elif isinstance(item, Result):
-            yield tools.get(item.call_id, ""), item.text
+            yield tools.get(item.call_id, ""), apart(item.text)[0]
 
 
 class Writer:
