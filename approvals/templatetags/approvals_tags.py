@@ -127,10 +127,18 @@ def moment(then: datetime) -> SafeString:
     )
 
 
+@register.filter
+def form_attribute(owner: str) -> SafeString:
+    """Names the form of a field that stands elsewhere on the page. A field inside its form
+    has none: while one card takes the place of another, both forms have the same id, and
+    the radio buttons of both would be one group, of which only one can be checked."""
+    return format_html(' form="{}"', owner) if owner else SafeString("")
+
+
 @register.simple_tag
-def field_of(field: BoundField, form_id: str) -> SafeString:
-    """A field of a form, wherever on the page the form itself is."""
-    return field.as_widget(attrs={"form": form_id})
+def field_of(field: BoundField, owner: str) -> SafeString:
+    """A field of a form, wherever on the page the form itself is (``form_attribute``)."""
+    return field.as_widget(attrs={"form": owner} if owner else {})
 
 
 @register.simple_tag
