@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
@@ -15,7 +15,7 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
-from approvals import audit, canonical, display, permissions, services
+from approvals import audit, canonical, display, hosts, permissions, services
 from approvals.exceptions import AlreadyDecided, ApprovalsError, Expired
 from approvals.models import AuditEntry, Decision, Interrupt
 from approvals.policies import Ruling
@@ -53,7 +53,7 @@ class Happened:
     interrupt: UUID | None = None
 
 
-def actor_words(actor: str, names: dict[str, str]) -> str:
+def actor_words(actor: str, people: Mapping[str, str], agents: hosts.Names) -> str:
     kind, _colon, rest = actor.partition(":")
     if kind == "system":
         return {
@@ -62,20 +62,23 @@ def actor_words(actor: str, names: dict[str, str]) -> str:
             "policy": _("the policy"),
             "intake": _("the intake check"),
         }.get(rest, rest)
-    return rest if kind == "agent" and rest else names.get(actor, actor)
+    if kind == "agent" and rest:
+        return agents[rest]
+    return people.get(actor, actor)
 
 
 def happened(entries: Iterable[AuditEntry]) -> list[Happened]:
-    """Audit entries as lines of a history, people by their names."""
+    """Audit entries as lines of a history, people and agents by their names."""
     entries = list(entries)
     users = get_user_model().objects.filter(
         username__in={entry.actor for entry in entries}
     )
-    names = {user.get_username(): person_name(user) for user in users}
+    people = {user.get_username(): person_name(user) for user in users}
+    agents = hosts.Names()
     return [
         Happened(
             words=audit.ACTIONS.get(entry.action, entry.action),
-            actor=actor_words(entry.actor, names),
+            actor=actor_words(entry.actor, people, agents),
             time=entry.time,
             action=entry.action,
             interrupt=entry.interrupt,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from functools import lru_cache
 
@@ -165,6 +166,12 @@ def shown_text(text: str) -> SafeString:
         _("Show all (%s)") % shown.size_words,
         shown.rest,
     )
+
+
+@register.filter
+def called(agent: str, names: Mapping[str, str]) -> str:
+    """An agent as people know it. ``names``: ``agent_names``, which every page has."""
+    return names[agent]
 
 
 @register.filter

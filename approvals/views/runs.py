@@ -21,7 +21,7 @@ from django.views.decorators.http import (
     require_safe,
 )
 
-from approvals import permissions, services
+from approvals import hosts, permissions, services
 from approvals.cases import Case, Happened, Problem, happened
 from approvals.exceptions import ApprovalsError, NotFound
 from approvals.forms import SettleForm
@@ -240,6 +240,7 @@ def _run(request: DeskRequest, found: Run) -> dict[str, Any]:
         "title": found.title or str(found),
         "active": "runs",
         "run": found,
+        "conversation": hosts.conversation(found, person),
         "cases": cases,
         "in_inbox": in_inbox,
         "executions": executions,

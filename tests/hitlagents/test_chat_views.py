@@ -503,3 +503,27 @@ def test_an_outcome_that_is_unknown_leads_to_the_page_of_the_run(
     page = text_of(client.get(url(thread)))
     assert "Nobody knows whether" in page
     assert f'href="{reverse("run", args=[waiting.pk])}"' in page
+
+
+def test_the_run_leads_back_to_its_conversation_for_its_owner(
+    client, waiting, mia, rita
+):
+    address = reverse("thread", args=[AGENT, waiting.thread])
+    for who, found in ((mia, True), (rita, False)):
+        client.force_login(who)
+        page = client.get(reverse("run", args=[waiting.pk])).content.decode()
+        assert (address in page) is found
+
+
+def test_an_agent_has_one_name_on_all_pages(client, waiting, rita):
+    client.force_login(rita)
+    request = waiting.interrupts.get()
+    for address in (
+        reverse("inbox"),
+        reverse("interrupt", args=[request.pk]),
+        reverse("runs"),
+        reverse("run", args=[waiting.pk]),
+    ):
+        page = client.get(address).content.decode()
+        assert "<bdi>File operations</bdi>" in page
+        assert f"<bdi>{AGENT}</bdi>" not in page
