@@ -47,6 +47,7 @@ from hitlagents.adapters.base import (
 )
 from hitlagents.engine.threads import in_database, in_lease
 from hitlagents.models import Checkpoint, RunInput
+from hitlagents.toolcall import ToolError
 
 logger = logging.getLogger(__name__)
 
@@ -122,8 +123,8 @@ async def _drive(taken: Taken, owner: str) -> None:
         await _fail(claim, host, str(error), retryable=error.retryable)
     except ApprovalsError as error:
         await _fail(claim, host, error.message, retryable=False)
-    # SystemExit too: raised in a task, it would end the loop with all that runs on it.
-    except (Exception, SystemExit) as error:
+    # Those two also: raised in a task, they would end the loop with all that runs on it.
+    except (Exception, SystemExit, KeyboardInterrupt) as error:
         logger.exception("runner: Run %s stopped.", run.pk)
         what = f"The agent stopped with an unexpected error ({type(error).__name__})."
         await _fail(claim, host, what, retryable=True)
@@ -236,7 +237,10 @@ async def _enter(permit: services.Permit, tool: str, body: Body) -> str:
     except OutcomeLost as lost:
         await in_database(services.doubt_execution, permit, why=str(lost))
         raise
-    except (Exception, SystemExit) as error:
+    except ToolError as error:
+        result, failed = as_text(f"Error: {error}"), True
+    # What would end the worker, were it raised in the task of its loop, is only a failure.
+    except (Exception, SystemExit, KeyboardInterrupt) as error:
         logger.warning("runner: Tool %s raised.", tool, exc_info=True)
         what = f"Error: {tool} failed. {type(error).__name__}: {error}"
         result, failed = as_text(what), True
@@ -297,7 +301,7 @@ def _take(run_id: UUID, owner: str) -> Taken | None:
         job = _load(claim)
     except Exception as error:  # noqa: BLE001 - raised where failures are handled
         job = error
-    except SystemExit:
+    except (SystemExit, KeyboardInterrupt):
         job = AgentRunError("The agent's own code exited.", retryable=True)
     return Taken(claim=claim, seq=events.last_seq(run_id), job=job)
 

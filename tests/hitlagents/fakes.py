@@ -33,7 +33,7 @@ from hitlagents.adapters.base import (
     ToolCallResult,
 )
 from hitlagents.demo.scripted import Call, Item, Reply, Result, Said, Script
-from hitlagents.toolcall import TOOL_CONTEXT
+from hitlagents.toolcall import TOOL_CONTEXT, ToolError
 
 type Key = tuple[int, str]
 
@@ -102,6 +102,8 @@ class FakeHost:
             return str(await body(arguments))
         except (Paused, OutcomeLost):
             raise
+        except ToolError as error:
+            return f"Error: {error}"
         except Exception as error:  # noqa: BLE001 (as the real host does)
             return f"Error: {call.tool} failed. {type(error).__name__}: {error}"
 

@@ -14,6 +14,7 @@ from approvals.states import ExecutionStatus, RunStatus, Verdict
 from hitlagents import conversations, events, registry, runner
 from hitlagents.adapters.base import AgentRunError
 from hitlagents.models import Checkpoint, QueuedMessage, RunEvent, Thread
+from hitlagents.toolcall import ToolError
 from tests.hitlagents.play import DELETE, Play
 from tests.plugins.cast import AGENT, ballot
 
@@ -189,6 +190,18 @@ def test_a_tool_that_raises_is_told_to_the_model_and_the_run_goes_on(play, say, 
     run = advance(run)
     assert run.status == RunStatus.FINISHED
     assert results(run) == ["Error: delete_file failed. OSError: disk full"]
+    assert ToolExecution.objects.get().status == ExecutionStatus.FAILED
+
+
+def test_a_tool_that_says_why_it_did_nothing_has_failed(play, say, rita):
+    def body(*_):
+        raise ToolError("There is no file “report.txt”.")
+
+    play([DELETE], body=body)
+    run = advance(say())
+    decide(run, rita)
+    run = advance(run)
+    assert results(run) == ["Error: There is no file “report.txt”."]
     assert ToolExecution.objects.get().status == ExecutionStatus.FAILED
 
 
