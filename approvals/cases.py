@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -15,9 +16,9 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
-from approvals import audit, canonical, display, hosts, permissions, services
+from approvals import audit, canonical, cards, display, hosts, permissions, services
 from approvals.exceptions import AlreadyDecided, ApprovalsError, Expired
-from approvals.models import AuditEntry, Decision, Interrupt
+from approvals.models import AuditEntry, Decision, Interrupt, Vote
 from approvals.policies import Ruling
 from approvals.states import (
     Delivery,
@@ -262,8 +263,8 @@ class Case:
             return _(
                 "You asked for this run, so somebody else in %(groups)s has to decide."
             ) % {"groups": self.deciders}
-        if self.voted:
-            left = self.ruling.approvals_required - self.have
+        if self.vote is not None:
+            left = self.still_needed
             return ngettext(
                 "You approved. %(n)s more approval is needed.",
                 "You approved. %(n)s more approvals are needed.",
@@ -311,7 +312,21 @@ class Case:
     def answer(self) -> str:
         """What was answered, or said beside approving, as JSON; empty if nothing was."""
         decision = self.decision
-        return (decision.answer or "") if decision else ""
+        return (decision.answer or decision.output or "") if decision else ""
+
+    @property
+    def answer_in_words(self) -> str:
+        return cards.in_words(self.answer) if self.answer else ""
+
+    @property
+    def told(self) -> str:
+        """What was noted with the decision, for whoever asked."""
+        decision = self.decision
+        if decision is None or (
+            decision.reviewer is None and decision.verdict == Verdict.APPROVE
+        ):
+            return ""  # The name of a policy is no note.
+        return decision.note
 
     @property
     def changes(self) -> list[display.Change]:
@@ -343,6 +358,16 @@ class Case:
         return self.can_cancel and not any(verdicts) and not self.can_cancel_call
 
     # What it says
+
+    @cached_property
+    def title(self) -> str:
+        """What was asked, or decided where a reviewer changed it."""
+        return services.decided_title(self.interrupt)
+
+    @property
+    def was_edited(self) -> bool:
+        decision = self.decision
+        return decision is not None and decision.arguments is not None
 
     @property
     def heading(self) -> str:
@@ -385,10 +410,10 @@ class Case:
     def hint(self) -> str:
         need = self.ruling.approvals_required
         if need > 1:
-            return _("%(have)s of %(need)s approvals given.") % {
-                "have": self.have,
-                "need": need,
-            }
+            given = _("%(have)s of %(need)s approvals given.")
+            if len(self.voters) > self.have:
+                given = _("%(have)s of %(need)s approvals given for the same answer.")
+            return given % {"have": self.have, "need": need}
         if self.is_question:
             return _("The answer goes to the agent as you send it.")
         if self.can_deny:
@@ -468,18 +493,33 @@ class Case:
         votes = self.interrupt.votes.filter(verdict=Verdict.APPROVE, void_at=None)
         return [person_name(vote.voter) for vote in votes.select_related("voter")]
 
+    @cached_property
+    def _approvals(self) -> Counter[str]:
+        """How many approvals count, by what they are for."""
+        if self.ruling.approvals_required == 1:
+            return Counter()
+        return services.approvals_of(self.interrupt, self.ruling)
+
     @property
     def have(self) -> int:
-        return len(self.voters)
+        """Approvals of one and the same answer, where several are needed."""
+        return max(self._approvals.values(), default=0)
 
     @cached_property
-    def voted(self) -> bool:
-        return (
-            self.is_open
-            and self.interrupt.votes.filter(
-                voter_id=self.person.pk, verdict=Verdict.APPROVE, void_at=None
-            ).exists()
-        )
+    def vote(self) -> Vote | None:
+        """This person's approval, if more are needed."""
+        if not self.is_open:
+            return None
+        return self.interrupt.votes.filter(
+            voter_id=self.person.pk, verdict=Verdict.APPROVE, void_at=None
+        ).first()
+
+    @property
+    def still_needed(self) -> int:
+        """Approvals that are missing: of what this person has approved, if they have."""
+        mine = self.vote
+        have = self.have if mine is None else self._approvals[mine.effective_digest]
+        return self.ruling.approvals_required - have
 
     @cached_property
     def others_open(self) -> int:

@@ -262,6 +262,18 @@ def visible(text: object) -> SafeString:
     return format_html('<bdi dir="auto">{}</bdi>', show(str(text), limit=None).html)
 
 
+def plain(text: object) -> str:
+    """One line of text where no markup can stand, such as a page's title: what cannot be
+    seen, or turns the text around it, is written as its code point."""
+    line = str(text)
+    return _SUSPECT.sub(
+        lambda found: (
+            f"⟦U+{ord(found[0]):04X}⟧" if _is_hidden(line, found.start()) else found[0]
+        ),
+        line,
+    )
+
+
 # ── arguments: exact and typed ───────────────────────────────────────────────
 
 

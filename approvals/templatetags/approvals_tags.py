@@ -20,6 +20,7 @@ from approvals.cases import person_name
 register = template.Library()
 
 register.filter("visible", display.visible)
+register.filter("plain", display.plain)
 register.filter("markdown", display.markdown)
 register.filter("humanise", display.humanise)
 register.filter("approve_label", display.approve_label)

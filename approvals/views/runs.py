@@ -258,11 +258,15 @@ def _run(request: DeskRequest, found: Run) -> dict[str, Any]:
 
 
 def _timeline(lines: list[Happened], cases: list[Case]) -> list[dict[str, Any]]:
-    titles = {case.interrupt.pk: case.interrupt.title for case in cases}
+    by_request = {case.interrupt.pk: case for case in cases}
     return [
-        {
-            "line": line,
-            "about": titles.get(line.interrupt, "") if line.interrupt else "",
-        }
+        {"line": line, "about": _about(line, by_request.get(line.interrupt))}
         for line in lines
     ]
+
+
+def _about(line: Happened, case: Case | None) -> str:
+    if case is None:
+        return ""
+    asked = line.action == "interrupt.opened"
+    return case.interrupt.title if asked else case.title

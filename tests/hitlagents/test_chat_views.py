@@ -342,7 +342,7 @@ def test_the_request_stands_where_the_call_happened(client, mia, thread, waiting
     client.force_login(mia)
     page = text_of(client.get(url(thread)))
     assert page.index("I am going to delete it.") < page.index(f"card-{interrupt.pk}")
-    assert "Paused, waiting for a person" in page
+    assert "Waiting for a person" in page
     assert "Waiting for Ops reviewers." in page
     # Who asked may not decide: no buttons.
     assert reverse("decide", args=[interrupt.pk]) not in page
