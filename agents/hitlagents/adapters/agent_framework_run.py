@@ -63,9 +63,9 @@ from hitlagents.adapters.base import (
 )
 from hitlagents.adapters.calls import (
     ABANDONED,
-    MAX_NAME,
     VERDICTS,
     misfit,
+    named,
     not_there,
     refuse_strangers,
 )
@@ -306,7 +306,7 @@ class Advance(HostedAdvance):
 
     async def _propose(self, content: Content) -> None:
         assert content.id is not None
-        name = (content.name or "(no name)")[:MAX_NAME]
+        name = named(content.name)
         self.open[content.id] = StoredCall(
             turn=self.turn,
             call_id=content.id,

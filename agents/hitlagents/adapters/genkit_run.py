@@ -62,7 +62,7 @@ from hitlagents.adapters.base import (
     ToolCallProposed,
     ToolCallResult,
 )
-from hitlagents.adapters.calls import ABANDONED, MAX_NAME, VERDICTS, not_there
+from hitlagents.adapters.calls import ABANDONED, MAX_NAME, VERDICTS, named, not_there
 from hitlagents.adapters.failures import (
     cut_off,
     damaged,
@@ -316,6 +316,10 @@ class Advance(HostedAdvance):
         self, request: ModelRequest[Any], context: ActionRunContext[Any]
     ) -> ModelResponse:
         response: ModelResponse = await self.connection(request, context)
+        for part in response.message.content if response.message is not None else ():
+            if part.tool_request is not None:
+                # The framework writes it as JSON before anything else is asked.
+                part.tool_request.name = named(part.tool_request.name)
         return response
 
     async def around_model(
@@ -493,7 +497,7 @@ class Turn:
         request = part.tool_request
         assert request is not None
         key = f"call_{uuid4().hex[:24]}"
-        name = (request.name or "(no name)")[:MAX_NAME]
+        name = request.name
         advance = self.advance
         advance.open[key] = OpenCall(
             turn=advance.turn,

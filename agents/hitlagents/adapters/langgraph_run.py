@@ -67,7 +67,7 @@ from hitlagents.adapters.base import (
     ToolCallProposed,
     ToolCallResult,
 )
-from hitlagents.adapters.calls import ABANDONED, MAX_NAME, VERDICTS, not_there
+from hitlagents.adapters.calls import ABANDONED, MAX_NAME, VERDICTS, named, not_there
 from hitlagents.adapters.failures import (
     cut_off,
     damaged,
@@ -519,7 +519,7 @@ class Advance(HostedAdvance):
             await self._tell_call(call, turn.message_id)
 
     def _proposed(self, turn: Turn, piece: Piece) -> Call:
-        tool = (piece.name or "(no name)")[:MAX_NAME]
+        tool = named(piece.name)
         taken = {call.reference for call in self.kept.calls if not call.done}
         minted = f"call_{uuid4().hex[:24]}"
         known = piece.call_id and piece.call_id not in taken

@@ -67,7 +67,7 @@ from hitlagents.adapters.base import (
     ToolCallProposed,
     ToolCallResult,
 )
-from hitlagents.adapters.calls import ABANDONED, MAX_NAME, VERDICTS, not_there
+from hitlagents.adapters.calls import ABANDONED, MAX_NAME, VERDICTS, named, not_there
 from hitlagents.adapters.failures import (
     cut_off,
     damaged,
@@ -498,7 +498,7 @@ class Turn:
         tidy = item.model_copy(
             update={
                 "call_id": f"call_{uuid4().hex[:24]}",
-                "name": (item.name or "(no name)")[:MAX_NAME],
+                "name": named(item.name),
                 "arguments": encodable(item.arguments)
                 if item.arguments.strip()
                 else "{}",
