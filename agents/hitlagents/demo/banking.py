@@ -64,7 +64,17 @@ class BalanceInput(BaseModel):
 
 class TransferInput(BaseModel):
     # A float would round large and odd amounts after they were approved.
-    amount: Annotated[Decimal, WithJsonSchema({"type": "number", "title": "Amount"})]
+    amount: Annotated[
+        Decimal,
+        WithJsonSchema(
+            {
+                "type": "number",
+                "title": "Amount",
+                "exclusiveMinimum": 0,
+                "maximum": int(bank.MAX_AMOUNT),
+            }
+        ),
+    ]
     to_account: str = Field(
         alias="toAccount",
         title="To account",
