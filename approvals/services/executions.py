@@ -33,6 +33,7 @@ from approvals.services.ending import (
     put_in_doubt,
     set_delivery,
 )
+from approvals.services.outcomes import fits_record
 from approvals.services.rulings import unsatisfied
 from approvals.services.tools import misfit
 from approvals.services.work import (
@@ -53,6 +54,10 @@ from approvals.states import (
 
 #: A body was entered, and nobody knows yet what came of it.
 UNSETTLED = (ExecutionStatus.INFLIGHT, ExecutionStatus.IN_DOUBT)
+
+
+#: Verdicts that give something to the run, and not only a no.
+GIVING = (Verdict.APPROVE, Verdict.ANSWER, Verdict.RESPOND)
 
 
 def _with_request() -> QuerySet[ToolExecution]:
@@ -142,10 +147,13 @@ def _enter(work: Work, run: Run, call: ToolCall, owner: str) -> Permit | Instead
         if asked.exists():
             raise NotDecided(f"{call.tool} was asked and is not decided.")
         return _enter_ungated(work, run, call, owner)
+    approved = decision.verdict == Verdict.APPROVE
+    if approved and decision.interrupt.kind == InterruptKind.QUESTION:
+        raise NotDecided(f"{call.tool} is a question; nothing runs for it.")
+    if decision.verdict in GIVING and not fits_record(decision):
+        raise InvalidArguments("The decision is not the one that was recorded.")
     text = held_back(decision)
-    if decision.verdict == Verdict.APPROVE and not text:
-        if decision.interrupt.kind == InterruptKind.QUESTION:
-            raise NotDecided(f"{call.tool} is a question; nothing runs for it.")
+    if approved and not text:
         return _enter_approved(work, run, call, owner, decision)
     set_delivery(decision, Delivery.APPLIED)
     text = text or refusal_text(decision.interrupt, decision) or _output(decision)

@@ -148,6 +148,34 @@ def test_a_note_beside_an_approval_is_told_where_the_agent_takes_notes(
     assert notes == ["The reviewer who approved this call noted: This once.", ""]
 
 
+@pytest.mark.parametrize(
+    ("given", "changed"),
+    [
+        ({"answer": {"day": 5}}, {"answer": '{"day":6}'}),
+        ({"answer": {"day": 5}}, {"answer": None}),
+        ({}, {"answer": '{"day":6}'}),
+        ({"verdict": Verdict.RESPOND, "output": "Paid."}, {"output": '"Not paid."'}),
+        ({"verdict": Verdict.RESPOND, "output": "x"}, {"verdict": Verdict.APPROVE}),
+    ],
+)
+def test_the_guard_takes_no_decision_that_was_changed_behind_the_record(
+    interrupt, rita, given, changed
+):
+    """Arguments, answer and output are bound to the audit entry of the decision."""
+    services.decide(interrupt.pk, ballot(interrupt, **given), reviewer=rita)
+    Decision.objects.update(**changed)
+    attempt = claimed(interrupt.run_id).attempt
+    with pytest.raises(InvalidArguments, match="not the one that was recorded"):
+        enter(interrupt, attempt)
+    assert not ToolExecution.objects.exists()
+
+
+def test_a_decision_whose_record_was_erased_still_counts(approved):
+    entry = AuditEntry.objects.get(action="interrupt.approved")
+    services.erase_payload(entry.number, reason="x", actor="ada")
+    assert isinstance(enter(approved, claimed(approved.run_id).attempt), Permit)
+
+
 def test_a_body_that_stopped_to_ask_is_entered_again(approved):
     attempt = claimed(approved.run_id).attempt
     permit = enter(approved, attempt)
