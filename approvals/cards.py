@@ -20,7 +20,7 @@ from django.utils.functional import cached_property
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from approvals import canonical, display
+from approvals import canonical, wording
 from approvals.forms import AnswerForm, asks_more, choices_of, listed
 from approvals.models import Interrupt
 from approvals.states import InterruptKind
@@ -156,7 +156,7 @@ class TimePicker(AnswerForm):
             moment = None
         if moment is not None:
             # The same limits as for a proposed time.
-            moment = display.moment_of(moment.isoformat())
+            moment = wording.moment_of(moment.isoformat())
         if moment is None:
             self.add_error("other", _("Enter a date and a time."))
         return moment
@@ -176,7 +176,7 @@ class TimePicker(AnswerForm):
         chosen = self.cleaned_data["time"]
         given = {"chosen_time": moment.isoformat() if chosen == OTHER else chosen}
         if "chosen_label" in self._properties:
-            given["chosen_label"] = display.moment(moment, self._zone)
+            given["chosen_label"] = wording.moment(moment, self._zone)
         return given
 
 
@@ -190,7 +190,7 @@ def _proposed(part: Mapping[str, Any]) -> Iterator[tuple[str, datetime, str]]:
     ]
     named += [(value, "") for value in listed(part, "enum") + listed(part, "examples")]
     for value, quote in named:
-        moment = display.moment_of(value)
+        moment = wording.moment_of(value)
         if moment is not None:
             yield value, moment, quote
 

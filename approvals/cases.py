@@ -16,7 +16,16 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
-from approvals import audit, canonical, cards, display, hosts, permissions, services
+from approvals import (
+    audit,
+    canonical,
+    cards,
+    display,
+    hosts,
+    permissions,
+    services,
+    wording,
+)
 from approvals.exceptions import AlreadyDecided, ApprovalsError, Expired
 from approvals.models import AuditEntry, Decision, Interrupt, Vote
 from approvals.policies import Ruling
@@ -128,7 +137,7 @@ def problem_of(
         text = _("%(who)s %(did)s this %(ago)s ago.") % {
             "who": decision.by,
             "did": done_word(decision.verdict),
-            "ago": display.duration(now - decision.created),
+            "ago": wording.duration(now - decision.created),
         }
         return Problem(
             text=f"{text} {not_sent(verdict)}",
@@ -376,7 +385,7 @@ class Case:
 
     @property
     def approve_label(self) -> str:
-        return self.interrupt.approve_label or display.approve_label(
+        return self.interrupt.approve_label or wording.approve_label(
             self.interrupt.tool
         )
 
@@ -388,7 +397,7 @@ class Case:
     def risk_notice(self) -> str:
         if self.interrupt.consequence or self.is_question:
             return self.interrupt.consequence
-        return display.risk_notice(self.interrupt.risk)
+        return wording.risk_notice(self.interrupt.risk)
 
     @property
     def note_rule(self) -> str:
@@ -433,7 +442,7 @@ class Case:
         """How long it waited for its decision."""
         decision = self.decision
         return (
-            display.duration(decision.created - self.interrupt.created)
+            wording.duration(decision.created - self.interrupt.created)
             if decision
             else ""
         )
@@ -596,7 +605,7 @@ class Case:
         if self.waits_for:
             return self.waits_for + "."
         if decision.dispatch_at > self.now:
-            return _("Sends in %s.") % display.duration(decision.dispatch_at - self.now)
+            return _("Sends in %s.") % wording.duration(decision.dispatch_at - self.now)
         if decision.delivery == Delivery.SENT:
             return _("Sent to the run.")
         return _("Sending.")

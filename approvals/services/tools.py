@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from referencing import Registry
 from referencing.exceptions import Unresolvable
 
-from approvals import canonical, display
+from approvals import canonical, wording
 from approvals.models import Interrupt, Tool
 from approvals.schemas import Suggest, ToolSpec
 from approvals.services.work import unit_of_work
@@ -103,7 +103,7 @@ TIMES = FormatChecker(formats=())
 
 @TIMES.checks("date-time")
 def _is_moment(value: object) -> bool:
-    return not isinstance(value, str) or display.moment_of(value) is not None
+    return not isinstance(value, str) or wording.moment_of(value) is not None
 
 
 def misfit_of_answer(schema: str, value: str) -> str:

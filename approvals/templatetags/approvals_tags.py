@@ -14,7 +14,7 @@ from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext as _
 from lucide.templatetags.lucide import lucide
 
-from approvals import display
+from approvals import display, wording
 from approvals.cases import person_name
 
 register = template.Library()
@@ -22,14 +22,14 @@ register = template.Library()
 register.filter("visible", display.visible)
 register.filter("plain", display.plain)
 register.filter("markdown", display.markdown)
-register.filter("humanise", display.humanise)
-register.filter("approve_label", display.approve_label)
-register.filter("risk_word", display.risk_word)
-register.filter("risk_notice", display.risk_notice)
-register.filter("state_of", display.state_of)
-register.filter("state_word", display.state_word)
+register.filter("humanise", wording.humanise)
+register.filter("approve_label", wording.approve_label)
+register.filter("risk_word", wording.risk_word)
+register.filter("risk_notice", wording.risk_notice)
+register.filter("state_of", wording.state_of)
+register.filter("state_word", wording.state_word)
 register.filter("json_text", display.json_text)
-register.filter("duration", display.duration)
+register.filter("duration", wording.duration)
 register.filter("arguments_of", display.arguments_of)
 
 
@@ -50,18 +50,18 @@ def icon(name: str, classes: str = "") -> SafeString:
 @register.simple_tag
 def state_badge(status: str, word: str = "") -> SafeString:
     """Icon and word, never colour alone."""
-    state = display.state_of(status)
+    state = wording.state_of(status)
     return format_html(
         '<span class="st st-{}">{}{}</span>',
         state,
-        _icon(display.icon_of(status), ""),
-        word or display.state_word(status),
+        _icon(wording.icon_of(status), ""),
+        word or wording.state_word(status),
     )
 
 
 @register.simple_tag
 def state_icon(status: str) -> SafeString:
-    return _icon(display.icon_of(status), "")
+    return _icon(wording.icon_of(status), "")
 
 
 @register.simple_tag
@@ -69,9 +69,9 @@ def avatar(name: object, classes: str = "") -> SafeString:
     text = str(name)
     return format_html(
         '<span class="avatar av-{} {}" aria-hidden="true">{}</span>',
-        display.avatar_colour(text),
+        wording.avatar_colour(text),
         classes,
-        display.initials(text),
+        wording.initials(text),
     )
 
 
@@ -113,7 +113,7 @@ def age(then: datetime) -> SafeString:
         '<time datetime="{}" title="{}">{}</time>',
         then.isoformat(),
         f"{local:%d %b %Y, %H:%M:%S %Z}",
-        display.age(then, timezone.now()),
+        wording.age(then, timezone.now()),
     )
 
 
@@ -125,7 +125,7 @@ def moment(then: datetime) -> SafeString:
         '<relative-time datetime="{}" format="datetime" weekday="short" day="numeric" '
         'month="short" hour="2-digit" minute="2-digit" no-title>{}</relative-time>',
         then.isoformat(),
-        display.moment(then),
+        wording.moment(then),
     )
 
 
@@ -150,7 +150,7 @@ def countdown(until: datetime) -> SafeString:
         '<bdi><relative-time datetime="{}" format="duration" format-style="short" '
         'precision="minute" no-title>{}</relative-time> {}</bdi>',
         until.isoformat(),
-        display.duration(max(until - timezone.now(), timedelta())),
+        wording.duration(max(until - timezone.now(), timedelta())),
         _("left"),
     )
 
@@ -182,7 +182,7 @@ def person(user: object) -> str:
 
 @register.simple_tag
 def time_left(until: datetime) -> str:
-    return display.time_left(until, timezone.now())
+    return wording.time_left(until, timezone.now())
 
 
 @register.inclusion_tag("approvals/arguments.html")

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from approvals import cards, display
+from approvals import cards, wording
 from approvals.cards import TimePicker
 from approvals.forms import AnswerForm
 from approvals.models import Interrupt
@@ -165,7 +165,7 @@ def test_the_ends_of_all_time_break_no_page(settings, site, value):
             form = form_of(card, schema({"type": "string", **part}))
             assert form.as_p()
             for slot in getattr(form, "slots", []):
-                assert display.moment(slot.moment)
+                assert wording.moment(slot.moment)
 
 
 @pytest.mark.parametrize("other", ["9999-12-31T23:59:00-12:00", "9999-12-31T23:59:00Z"])
