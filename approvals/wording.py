@@ -190,6 +190,31 @@ def moment(then: datetime, zone: tzinfo | None = None) -> str:
     return f"{timezone.localtime(then, zone):%a %d %b %Y, %H:%M %Z}"
 
 
+type Precision = Literal["minute", "second", "microsecond"]
+
+_CLOCK: dict[Precision, str] = {
+    "minute": "%H:%M",
+    "second": "%H:%M:%S",
+    "microsecond": "%H:%M:%S.%f",
+}
+
+
+def time_of(then: datetime, to: Precision = "minute") -> str:
+    """ "14:32" for today, else "30 Nov, 14:32"; the year stands where it is another one."""
+    local, today = timezone.localtime(then), timezone.localdate()
+    clock = local.strftime(_CLOCK[to])
+    if local.date() == today:
+        return clock
+    return (
+        f"{local:%d %b}{'' if local.year == today.year else f' {local.year}'}, {clock}"
+    )
+
+
+def exact_time(then: datetime) -> str:
+    """ "30 Nov 2026, 14:32:07 CET", as stands behind every time of a page."""
+    return f"{timezone.localtime(then):%d %b %Y, %H:%M:%S %Z}"
+
+
 def age(then: datetime, now: datetime) -> str:
     """The short age of a row: "now", "2m", "1h", "3d"."""
     seconds = int((now - then).total_seconds())

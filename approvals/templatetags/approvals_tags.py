@@ -80,40 +80,43 @@ def ago(then: datetime | None, words: str = "") -> SafeString:
     """A time that keeps telling its age; a plain clock time without JavaScript."""
     if then is None:
         return SafeString("")
-    local = timezone.localtime(then)
     return format_html(
         '<relative-time datetime="{}" threshold="P30D" title="{}">{}</relative-time>',
         then.isoformat(),
-        f"{local:%d %b %Y, %H:%M:%S %Z}",
-        words or f"{local:%d %b, %H:%M}",
+        wording.exact_time(then),
+        words or wording.time_of(then),
     )
 
 
 @register.simple_tag
-def clock(then: datetime | None, form: str = "%H:%M") -> SafeString:
-    """A time of day in the reader's zone, with the full date behind it."""
-    if then is None:
-        return SafeString("")
-    local = timezone.localtime(then)
-    if form == "%H:%M" and local.date() != timezone.localdate():
-        form = "%d %b, %H:%M"
-    return format_html(
-        '<time datetime="{}" title="{}">{}</time>',
-        then.isoformat(),
-        f"{local:%d %b %Y, %H:%M:%S %Z}",
-        local.strftime(form),
-    )
+def clock(then: datetime | None, to: wording.Precision = "minute") -> SafeString:
+    """A time of day in the zone of the site, with its day where that is not today."""
+    return SafeString("") if then is None else _time(then, wording.time_of(then, to))
+
+
+@register.simple_tag
+def day(then: datetime) -> SafeString:
+    return _time(then, f"{timezone.localtime(then):%d %b %Y}")
+
+
+@register.simple_tag
+def full_moment(then: datetime) -> SafeString:
+    """A moment with weekday, year and zone."""
+    return _time(then, wording.moment(then))
 
 
 @register.simple_tag
 def age(then: datetime) -> SafeString:
     """The short age at the end of a row."""
-    local = timezone.localtime(then)
+    return _time(then, wording.age(then, timezone.now()))
+
+
+def _time(then: datetime, words: str) -> SafeString:
     return format_html(
         '<time datetime="{}" title="{}">{}</time>',
         then.isoformat(),
-        f"{local:%d %b %Y, %H:%M:%S %Z}",
-        wording.age(then, timezone.now()),
+        wording.exact_time(then),
+        words,
     )
 
 

@@ -277,3 +277,15 @@ def test_very_long_markdown_stays_plain():
 def test_states_have_a_drawing_and_a_word(status, state, word):
     assert wording.state_of(status) == state
     assert wording.state_word(status) == word
+
+
+def test_times_are_told_in_one_way_by_how_far_off_they_are(monkeypatch):
+    now = datetime(2026, 11, 30, 14, 32, 7, tzinfo=UTC)
+    monkeypatch.setattr(wording.timezone, "localdate", lambda: now.date())
+    assert wording.time_of(now) == "14:32"
+    assert wording.time_of(now, "second") == "14:32:07"
+    assert wording.time_of(now - timedelta(days=1)) == "29 Nov, 14:32"
+    assert (
+        wording.time_of(now - timedelta(days=365), "second") == "30 Nov 2025, 14:32:07"
+    )
+    assert wording.exact_time(now) == "30 Nov 2026, 14:32:07 UTC"
