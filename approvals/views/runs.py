@@ -258,7 +258,7 @@ def _run(request: DeskRequest, found: Run) -> dict[str, Any]:
 
 
 def _timeline(lines: list[Happened], cases: list[Case]) -> list[dict[str, Any]]:
-    by_request = {case.interrupt.pk: case for case in cases}
+    by_request: dict[UUID | None, Case] = {case.interrupt.pk: case for case in cases}
     return [
         {"line": line, "about": _about(line, by_request.get(line.interrupt))}
         for line in lines
