@@ -32,7 +32,7 @@ ACTIONS = {
     "run.retried": "Run retried",
     "run.cancelled": "Run cancelled",
     "run.in_doubt": "Run stopped, outcome unknown",
-    "interrupt.opened": "Request queued",
+    "interrupt.opened": "Asked",
     "interrupt.voted": "Vote recorded",
     "interrupt.approved": "Approved",
     "interrupt.denied": "Denied",

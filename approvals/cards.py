@@ -20,7 +20,7 @@ from django.utils.functional import cached_property
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from approvals import display
+from approvals import canonical, wording
 from approvals.forms import AnswerForm, asks_more, choices_of, listed
 from approvals.models import Interrupt
 from approvals.states import InterruptKind
@@ -42,6 +42,23 @@ def answer_form(interrupt: Interrupt, data: Any = None) -> AnswerForm:
     if card is not None and card.suits(interrupt.response_schema):
         return card(interrupt.response_schema, data)
     return AnswerForm(interrupt.response_schema, data)
+
+
+def in_words(answer: str) -> str:
+    """A given answer in a line: a chosen time as it was told, else every part of it."""
+    value = canonical.loads(answer)
+    if not isinstance(value, dict):
+        return _in_a_word(value)
+    if value.get("cancelled") is True:
+        return _("None of these work")
+    if "chosen_time" in value:
+        return str(value.get("chosen_label") or value["chosen_time"])
+    return ", ".join(f"{name}: {_in_a_word(part)}" for name, part in value.items())
+
+
+def _in_a_word(value: object) -> str:
+    text = value if isinstance(value, str) else canonical.dumps(value)
+    return text if len(text) <= 200 else f"{text[:199]}…"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,7 +156,7 @@ class TimePicker(AnswerForm):
             moment = None
         if moment is not None:
             # The same limits as for a proposed time.
-            moment = display.moment_of(moment.isoformat())
+            moment = wording.moment_of(moment.isoformat())
         if moment is None:
             self.add_error("other", _("Enter a date and a time."))
         return moment
@@ -159,7 +176,7 @@ class TimePicker(AnswerForm):
         chosen = self.cleaned_data["time"]
         given = {"chosen_time": moment.isoformat() if chosen == OTHER else chosen}
         if "chosen_label" in self._properties:
-            given["chosen_label"] = display.moment(moment, self._zone)
+            given["chosen_label"] = wording.moment(moment, self._zone)
         return given
 
 
@@ -173,7 +190,7 @@ def _proposed(part: Mapping[str, Any]) -> Iterator[tuple[str, datetime, str]]:
     ]
     named += [(value, "") for value in listed(part, "enum") + listed(part, "examples")]
     for value, quote in named:
-        moment = display.moment_of(value)
+        moment = wording.moment_of(value)
         if moment is not None:
             yield value, moment, quote
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
@@ -15,9 +16,18 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
-from approvals import audit, canonical, display, permissions, services
+from approvals import (
+    audit,
+    canonical,
+    cards,
+    display,
+    hosts,
+    permissions,
+    services,
+    wording,
+)
 from approvals.exceptions import AlreadyDecided, ApprovalsError, Expired
-from approvals.models import AuditEntry, Decision, Interrupt
+from approvals.models import AuditEntry, Decision, Interrupt, Vote
 from approvals.policies import Ruling
 from approvals.states import (
     Delivery,
@@ -53,7 +63,7 @@ class Happened:
     interrupt: UUID | None = None
 
 
-def actor_words(actor: str, names: dict[str, str]) -> str:
+def actor_words(actor: str, people: Mapping[str, str], agents: hosts.Names) -> str:
     kind, _colon, rest = actor.partition(":")
     if kind == "system":
         return {
@@ -62,20 +72,23 @@ def actor_words(actor: str, names: dict[str, str]) -> str:
             "policy": _("the policy"),
             "intake": _("the intake check"),
         }.get(rest, rest)
-    return rest if kind == "agent" and rest else names.get(actor, actor)
+    if kind == "agent" and rest:
+        return agents[rest]
+    return people.get(actor, actor)
 
 
 def happened(entries: Iterable[AuditEntry]) -> list[Happened]:
-    """Audit entries as lines of a history, people by their names."""
+    """Audit entries as lines of a history, people and agents by their names."""
     entries = list(entries)
     users = get_user_model().objects.filter(
         username__in={entry.actor for entry in entries}
     )
-    names = {user.get_username(): person_name(user) for user in users}
+    people = {user.get_username(): person_name(user) for user in users}
+    agents = hosts.Names()
     return [
         Happened(
             words=audit.ACTIONS.get(entry.action, entry.action),
-            actor=actor_words(entry.actor, names),
+            actor=actor_words(entry.actor, people, agents),
             time=entry.time,
             action=entry.action,
             interrupt=entry.interrupt,
@@ -124,7 +137,7 @@ def problem_of(
         text = _("%(who)s %(did)s this %(ago)s ago.") % {
             "who": decision.by,
             "did": done_word(decision.verdict),
-            "ago": display.duration(now - decision.created),
+            "ago": wording.duration(now - decision.created),
         }
         return Problem(
             text=f"{text} {not_sent(verdict)}",
@@ -259,8 +272,8 @@ class Case:
             return _(
                 "You asked for this run, so somebody else in %(groups)s has to decide."
             ) % {"groups": self.deciders}
-        if self.voted:
-            left = self.ruling.approvals_required - self.have
+        if self.vote is not None:
+            left = self.still_needed
             return ngettext(
                 "You approved. %(n)s more approval is needed.",
                 "You approved. %(n)s more approvals are needed.",
@@ -308,7 +321,21 @@ class Case:
     def answer(self) -> str:
         """What was answered, or said beside approving, as JSON; empty if nothing was."""
         decision = self.decision
-        return (decision.answer or "") if decision else ""
+        return (decision.answer or decision.output or "") if decision else ""
+
+    @property
+    def answer_in_words(self) -> str:
+        return cards.in_words(self.answer) if self.answer else ""
+
+    @property
+    def told(self) -> str:
+        """What was noted with the decision, for whoever asked."""
+        decision = self.decision
+        if decision is None or (
+            decision.reviewer is None and decision.verdict == Verdict.APPROVE
+        ):
+            return ""  # The name of a policy is no note.
+        return decision.note
 
     @property
     def changes(self) -> list[display.Change]:
@@ -341,6 +368,16 @@ class Case:
 
     # What it says
 
+    @cached_property
+    def title(self) -> str:
+        """What was asked, or decided where a reviewer changed it."""
+        return services.decided_title(self.interrupt)
+
+    @property
+    def was_edited(self) -> bool:
+        decision = self.decision
+        return decision is not None and decision.arguments is not None
+
     @property
     def heading(self) -> str:
         title = self.interrupt.title
@@ -348,7 +385,7 @@ class Case:
 
     @property
     def approve_label(self) -> str:
-        return self.interrupt.approve_label or display.approve_label(
+        return self.interrupt.approve_label or wording.approve_label(
             self.interrupt.tool
         )
 
@@ -360,7 +397,7 @@ class Case:
     def risk_notice(self) -> str:
         if self.interrupt.consequence or self.is_question:
             return self.interrupt.consequence
-        return display.risk_notice(self.interrupt.risk)
+        return wording.risk_notice(self.interrupt.risk)
 
     @property
     def note_rule(self) -> str:
@@ -382,10 +419,10 @@ class Case:
     def hint(self) -> str:
         need = self.ruling.approvals_required
         if need > 1:
-            return _("%(have)s of %(need)s approvals given.") % {
-                "have": self.have,
-                "need": need,
-            }
+            given = _("%(have)s of %(need)s approvals given.")
+            if len(self.voters) > self.have:
+                given = _("%(have)s of %(need)s approvals given for the same answer.")
+            return given % {"have": self.have, "need": need}
         if self.is_question:
             return _("The answer goes to the agent as you send it.")
         if self.can_deny:
@@ -405,7 +442,7 @@ class Case:
         """How long it waited for its decision."""
         decision = self.decision
         return (
-            display.duration(decision.created - self.interrupt.created)
+            wording.duration(decision.created - self.interrupt.created)
             if decision
             else ""
         )
@@ -465,18 +502,33 @@ class Case:
         votes = self.interrupt.votes.filter(verdict=Verdict.APPROVE, void_at=None)
         return [person_name(vote.voter) for vote in votes.select_related("voter")]
 
+    @cached_property
+    def _approvals(self) -> Counter[str]:
+        """How many approvals count, by what they are for."""
+        if self.ruling.approvals_required == 1:
+            return Counter()
+        return services.approvals_of(self.interrupt, self.ruling)
+
     @property
     def have(self) -> int:
-        return len(self.voters)
+        """Approvals of one and the same answer, where several are needed."""
+        return max(self._approvals.values(), default=0)
 
     @cached_property
-    def voted(self) -> bool:
-        return (
-            self.is_open
-            and self.interrupt.votes.filter(
-                voter_id=self.person.pk, verdict=Verdict.APPROVE, void_at=None
-            ).exists()
-        )
+    def vote(self) -> Vote | None:
+        """This person's approval, if more are needed."""
+        if not self.is_open:
+            return None
+        return self.interrupt.votes.filter(
+            voter_id=self.person.pk, verdict=Verdict.APPROVE, void_at=None
+        ).first()
+
+    @property
+    def still_needed(self) -> int:
+        """Approvals that are missing: of what this person has approved, if they have."""
+        mine = self.vote
+        have = self.have if mine is None else self._approvals[mine.effective_digest]
+        return self.ruling.approvals_required - have
 
     @cached_property
     def others_open(self) -> int:
@@ -553,7 +605,7 @@ class Case:
         if self.waits_for:
             return self.waits_for + "."
         if decision.dispatch_at > self.now:
-            return _("Sends in %s.") % display.duration(decision.dispatch_at - self.now)
+            return _("Sends in %s.") % wording.duration(decision.dispatch_at - self.now)
         if decision.delivery == Delivery.SENT:
             return _("Sent to the run.")
         return _("Sending.")

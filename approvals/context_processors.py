@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from django.http import HttpRequest
 from django.utils.translation import gettext as _
 
-from approvals import permissions
+from approvals import hosts, permissions
 from approvals.http import url_or_empty
 
 if TYPE_CHECKING:
@@ -58,6 +58,7 @@ def shell(request: HttpRequest) -> dict[str, Any]:
     ]
     return {
         "nav": nav,
+        "agent_names": hosts.Names(),
         "person_role": ", ".join(sorted(group.name for group in user.groups.all())),
         "login_path": url_or_empty("login"),
         "tokens_url": url_or_empty("tokens"),

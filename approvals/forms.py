@@ -14,7 +14,7 @@ from django.utils.dateparse import parse_date, parse_datetime
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from approvals import canonical, display
+from approvals import canonical, wording
 from approvals.exceptions import InvalidArguments
 from approvals.states import Settlement, TokenScope, Verdict
 
@@ -186,9 +186,9 @@ def listed(schema: Mapping[str, Any], name: str) -> list[Any]:
 def label_of(value: Any, title: str) -> str:
     """A choice in words. A moment is told by the calendar, the agent's words as a quote."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    moment = display.moment_of(value)
+    moment = wording.moment_of(value)
     if moment is not None:
-        words = display.moment(moment)
+        words = wording.moment(moment)
         return f"{words} “{title}”" if title else words
     return title or text
 
@@ -197,7 +197,7 @@ def _field(name: str, schema: Any, *, required: bool) -> forms.Field:
     schema = schema if isinstance(schema, dict) else {}
     options: dict[str, Any] = {
         "required": required,
-        "label": str(schema.get("title") or display.humanise(name)),
+        "label": str(schema.get("title") or wording.humanise(name)),
         "help_text": str(schema.get("description") or ""),
     }
     kind = schema.get("type")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import cached_property
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -13,7 +14,7 @@ from django.http import QueryDict
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
-from approvals import permissions
+from approvals import permissions, services
 from approvals.models import Interrupt, InterruptQuerySet
 from approvals.states import Risk
 
@@ -84,6 +85,20 @@ class Row:
     @property
     def done(self) -> bool:
         return not self.interrupt.is_open
+
+    @cached_property
+    def title(self) -> str:
+        return services.decided_title(self.interrupt)
+
+    @property
+    def was_edited(self) -> bool:
+        decision = self.interrupt.decision
+        return decision is not None and decision.arguments is not None
+
+    @property
+    def since(self) -> datetime:
+        """When it came into the state it is in."""
+        return self.interrupt.decided_at or self.interrupt.created
 
     @property
     def soon(self) -> bool:
@@ -189,7 +204,7 @@ class Inbox:
             RowGroup(
                 key="soon", label=_("Expires within 15 minutes"), rows=rows(urgent)
             ),
-            RowGroup(key="waiting", label=_("Waiting"), rows=rows(waiting)),
+            RowGroup(key="pending", label=_("Oldest first"), rows=rows(waiting)),
             RowGroup(key="done", label=_("Just decided"), rows=rows(decided)),
         ]
         more = any(len(group.rows) > PAGE for group in groups)

@@ -46,18 +46,37 @@ class Tool(models.Model):
     schema = models.TextField(help_text="JSON Schema of the arguments, canonical.")
     schema_digest = _digest_field()
     risk = models.CharField(max_length=10, choices=Risk, default=Risk.MEDIUM)
-    read_only = models.BooleanField(default=False)
-    secrets = models.JSONField(default=list, blank=True)
-    title = models.CharField(max_length=SHORT, blank=True)
-    approve_label = models.CharField(max_length=SHORT, blank=True)
-    consequence = models.TextField(blank=True)
+    read_only = models.BooleanField(
+        default=False, help_text="Running it again changes nothing."
+    )
+    secrets = models.JSONField(
+        default=list, blank=True, help_text="Parameters whose values are never shown."
+    )
+    title = models.CharField(
+        max_length=SHORT,
+        blank=True,
+        help_text="What a call does, with {parameter} for a value of it.",
+    )
+    approve_label = models.CharField(
+        max_length=SHORT, blank=True, help_text="What the approving button says."
+    )
+    consequence = models.TextField(
+        blank=True, help_text="What whoever approves should know before."
+    )
     kind = models.CharField(
-        max_length=10, choices=InterruptKind, default=InterruptKind.APPROVAL
+        max_length=10,
+        choices=InterruptKind,
+        default=InterruptKind.APPROVAL,
+        help_text="A question is answered by a person, and nothing runs for it.",
     )
     answer_schema = models.TextField(
         blank=True, help_text="JSON Schema of what a person says, canonical."
     )
-    card = models.CharField(max_length=SHORT, blank=True)
+    card = models.CharField(
+        max_length=SHORT,
+        blank=True,
+        help_text="How pages ask for the answer. Empty: by a plain form.",
+    )
 
     class Meta:
         ordering = ["agent", "name"]
@@ -75,15 +94,24 @@ class Policy(models.Model):
     position = models.PositiveIntegerField(
         default=100, help_text="Lower is asked first."
     )
-    name = models.CharField(max_length=SHORT, unique=True)
-    enabled = models.BooleanField(default=True)
+    name = models.CharField(
+        max_length=SHORT, unique=True, help_text="Stands on the requests it rules."
+    )
+    enabled = models.BooleanField(
+        default=True, help_text="Off: as if there were no such rule."
+    )
     agent_pattern = models.CharField(
         max_length=SHORT, default="*", help_text="Agent, with * and ? as wildcards."
     )
     tool_pattern = models.CharField(
         max_length=SHORT, default="*", help_text="Tool, with * and ? as wildcards."
     )
-    gate = models.CharField(max_length=10, choices=Gate, default=Gate.HOLD)
+    gate = models.CharField(
+        max_length=10,
+        choices=Gate,
+        default=Gate.HOLD,
+        help_text="What happens to a call. All below is only for calls that are held.",
+    )
     groups = models.ManyToManyField(
         Group,
         blank=True,
@@ -91,25 +119,42 @@ class Policy(models.Model):
         help_text="Who decides. Empty: the group Reviewers.",
     )
     approvals_required = models.PositiveSmallIntegerField(
-        default=1, validators=[MinValueValidator(1), MaxValueValidator(20)]
+        default=1,
+        validators=[MinValueValidator(1), MaxValueValidator(20)],
+        help_text="How many people have to approve. With more than one nobody can edit.",
     )
-    requester_may_decide = models.BooleanField(default=False)
+    requester_may_decide = models.BooleanField(
+        default=False,
+        help_text="Whoever asked for the run may decide its requests, if they belong to "
+        "those who decide.",
+    )
     asks_requester = models.BooleanField(
         default=False,
         help_text="Questions go to the person the agent works for, and to the groups, if "
         "any are chosen. Approvals never do.",
     )
     note_rule = models.CharField(
-        max_length=10, choices=NoteRule, default=NoteRule.OPTIONAL
+        max_length=10,
+        choices=NoteRule,
+        default=NoteRule.OPTIONAL,
+        help_text="When a decision needs a note. The agent reads it where it can be told.",
     )
     deadline_seconds = models.PositiveIntegerField(
-        null=True, blank=True, validators=[MinValueValidator(1)]
+        null=True,
+        blank=True,
+        validators=[MinValueValidator(1)],
+        help_text="How long a request stays open, in seconds. Empty: for ever.",
     )
     on_deadline = models.CharField(
-        max_length=10, choices=OnDeadline, default=OnDeadline.DENY
+        max_length=10,
+        choices=OnDeadline,
+        default=OnDeadline.DENY,
+        help_text="What follows when nobody has decided by then.",
     )
     undo_seconds = models.PositiveSmallIntegerField(
-        default=0, validators=[MaxValueValidator(30)]
+        default=0,
+        validators=[MaxValueValidator(30)],
+        help_text="How long a decision can be taken back before it is sent, in seconds.",
     )
 
     class Meta:
@@ -451,7 +496,7 @@ class ToolExecution(models.Model):
     attempt = models.PositiveIntegerField()
     #: The worker that entered it; empty once it has let go without an outcome.
     owner = models.CharField(max_length=SHORT, blank=True)
-    result = models.TextField(blank=True, help_text="What the model is told.")
+    result = models.TextField(blank=True, help_text="What it gave, as text.")
     started = models.DateTimeField(default=timezone.now)
     ended_at = models.DateTimeField(null=True)
 

@@ -120,7 +120,8 @@ class Answer(Frozen):
     interrupt_id: UUID
     call: ToolCall
     verdict: Verdict
-    #: What the model is to be told when the call does not run.
+    #: What the model is to be told when the call does not run, and beside its result when
+    #: it does.
     text: str = ""
     arguments: dict[str, Any] | None = None
     answer: Any = None

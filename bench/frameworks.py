@@ -141,6 +141,84 @@ class BareLangGraph:
         await self._graph.ainvoke(Command(resume=answers), kept)
 
 
+class BareGenkit:
+    """The client keeps the session, as JSON."""
+
+    def __init__(self) -> None:
+        from genkit.exp import Genkit
+        from genkit.model import ModelRequest
+        from genkit_middleware import ToolApproval
+
+        from hitlagents.adapters.genkit_scripted import ScriptedModel
+
+        ai = Genkit()
+        plays = ScriptedModel(reply)
+
+        async def model(request: Any, context: Any) -> Any:
+            answer = await plays(request, context)
+            for part in answer.message.content:
+                if part.tool_request is not None:
+                    # Only our adapter takes arguments as the text a model writes.
+                    part.tool_request.input = json.loads(part.tool_request.input)
+            return answer
+
+        model.__annotations__["request"] = ModelRequest[Any]
+        ai.define_model("bench-model", model)
+        ai.define_middleware(ToolApproval, name="tool-approval")
+        self._agent: Any = ai.define_agent(
+            "bench",
+            model="bench-model",
+            system=INSTRUCTIONS,
+            tools=[genkit_write()],
+            use=[ToolApproval(allowed_tools=[])],
+        )
+
+    async def pause(self) -> str:
+        from genkit import Part, Role
+        from genkit.exp.agent import AgentInit, AgentInput, SessionState
+        from genkit.model import Message
+
+        text = Message(role=Role.USER, content=[Part.from_text("Please write")])
+        new = SessionState(session_id=str(uuid4()), messages=[])
+        return await self._run(AgentInput(message=text), AgentInit(state=new))
+
+    async def resume(self, kept: str) -> None:
+        from genkit.exp.agent import (
+            AgentInit,
+            AgentInput,
+            AgentInterrupt,
+            SessionState,
+        )
+
+        session = SessionState.model_validate_json(kept)
+        assert session.messages
+        asked = (part.tool_request for part in session.messages[-1].interrupts)
+        calls: list[Any] = [
+            AgentInterrupt(each.name, each.ref, each.input) for each in asked if each
+        ]
+        approved = {"tool_approved": True}
+        restart = [call.restart(resumed_metadata=approved) for call in calls]
+        given = AgentInput.model_validate({"resume": {"restart": restart}})
+        await self._run(given, AgentInit(state=session))
+
+    async def _run(self, given: Any, init: Any) -> str:
+        out = (await self._agent.run(given, init=init)).response
+        kept: str = out.state.model_dump_json(by_alias=True, exclude_none=True)
+        return kept
+
+
+def genkit_write() -> Any:
+    """The tool as Genkit wants it: asynchronous, and with one model of its input."""
+    from genkit import tool
+    from pydantic import create_model
+
+    async def run(input: Any) -> str:
+        return write(input.text)
+
+    run.__annotations__["input"] = create_model("Write", text=str)
+    return tool(run, name="write", description=write.__doc__)
+
+
 def hosted_agent_framework(gating: Gating) -> Adapter:
     from agent_framework import tool
 
@@ -187,6 +265,19 @@ def hosted_langgraph(gating: Gating) -> Adapter:
     )
 
 
+def hosted_genkit(gating: Gating) -> Adapter:
+    from hitlagents.adapters.genkit import GenkitAdapter
+    from hitlagents.adapters.genkit_models import scripted
+
+    return GenkitAdapter(
+        name="bench",
+        instructions=INSTRUCTIONS,
+        tools=[genkit_write()],
+        model=scripted(reply),
+        gating=gating,
+    )
+
+
 @dataclass(frozen=True, kw_only=True)
 class Framework:
     """A framework as the benches compare it."""
@@ -219,5 +310,12 @@ FRAMEWORKS = (
         distribution="langgraph",
         bare=BareLangGraph,
         hosted=hosted_langgraph,
+    ),
+    Framework(
+        name="Genkit",
+        slug="bench-genkit",
+        distribution="genkit",
+        bare=BareGenkit,
+        hosted=hosted_genkit,
     ),
 )

@@ -77,7 +77,12 @@ def _inside(slugs: list[str]) -> None:
             desk.host(framework)
             asyncio.run(_run(desk, framework.slug))
     if CLIENTS in slugs:
-        for module in ("openai", "agent_framework.openai", "langchain_openai"):
+        for module in (
+            "openai",
+            "agent_framework.openai",
+            "langchain_openai",
+            "genkit_openai",
+        ):
             import_module(module)
     seconds = time.perf_counter() - began
     status = Path("/proc/self/status").read_text(encoding="ascii")

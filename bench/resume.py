@@ -28,7 +28,7 @@ from bench import report
 if TYPE_CHECKING:
     from approvals.schemas import ToolCall
     from bench.frameworks import Framework
-    from hitlagents.adapters.base import Adapter, Body
+    from hitlagents.adapters.base import Adapter, Body, Told
 
 WARM = 5
 GOAL_MS = 5.0
@@ -43,8 +43,10 @@ class MemoryHost:
     async def emit(self, happening: object) -> None:
         pass
 
-    async def guard(self, call: ToolCall, body: Body) -> str:
-        return str(await body(json.loads(call.arguments)))
+    async def guard(self, call: ToolCall, body: Body) -> Told:
+        from hitlagents.adapters.base import Told
+
+        return Told(result=str(await body(json.loads(call.arguments))))
 
 
 def main(rounds: int) -> None:

@@ -49,3 +49,17 @@ def test_scripts_are_files(template):
 )
 def test_a_planted_violation_is_found(what, planted):
     assert FORBIDDEN[what].search(planted)
+
+
+OWN_FORM = re.compile(r"%[HMSdbY]\b|\|(?:date|time)\b")
+
+
+@pytest.mark.parametrize("template", TEMPLATES, ids=lambda path: path.name)
+def test_times_are_told_by_the_tags(template):
+    """One place says how: ``approvals.wording``."""
+    assert not OWN_FORM.search(template.read_text(encoding="utf-8"))
+
+
+def test_a_planted_time_is_found():
+    assert OWN_FORM.search('{% clock run.created "%H:%M" %}')
+    assert OWN_FORM.search('{{ run.created|date:"Y" }}')

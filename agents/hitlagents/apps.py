@@ -11,13 +11,15 @@ class HitlAgentsConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        from approvals import wake
+        from approvals import hosts, wake
         from approvals.states import Source
         from hitlagents import catalog
         from hitlagents.engine.wake import HostedRuns
+        from hitlagents.pages import HostedAgents
 
         for source in (Source.HOSTED, Source.REMOTE):
             wake.connect(source, HostedRuns())
+        hosts.connect(HostedAgents())
         for name in settings.SAYSO_AGENTS:
             try:
                 catalog.add(name)

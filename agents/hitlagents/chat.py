@@ -202,12 +202,6 @@ class Chat:
     # What it says
 
     @property
-    def state_word(self) -> str:
-        if self.run and self.run.status == RunStatus.WAITING:
-            return _("Paused, waiting for a person")
-        return ""
-
-    @property
     def hint(self) -> str:
         """What happens to a message that is sent now."""
         status = self.run.status if self.run else ""

@@ -16,7 +16,7 @@ from django.utils import timezone
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
-from approvals import canonical, display, permissions
+from approvals import canonical, display, permissions, wording
 from approvals.cases import rule_lines
 from approvals.models import Tool
 from approvals.policies import Rulebook, Ruling
@@ -130,7 +130,7 @@ class InspectedTool:
             return []
         lines = rule_lines(ruling, waits=ruling.deadline_seconds is not None)
         if ruling.deadline_seconds:
-            time = display.duration(ruling.deadline_seconds)
+            time = wording.duration(ruling.deadline_seconds)
             lines.append((_("Time to decide"), time))
         return lines
 

@@ -43,9 +43,11 @@ from hitlagents.adapters.base import (
     Start,
     State,
     StopRun,
+    Told,
 )
 from hitlagents.engine.threads import in_database, in_lease
 from hitlagents.models import Checkpoint, RunInput
+from hitlagents.toolcall import ToolError
 
 logger = logging.getLogger(__name__)
 
@@ -121,8 +123,8 @@ async def _drive(taken: Taken, owner: str) -> None:
         await _fail(claim, host, str(error), retryable=error.retryable)
     except ApprovalsError as error:
         await _fail(claim, host, error.message, retryable=False)
-    # SystemExit too: raised in a task, it would end the loop with all that runs on it.
-    except (Exception, SystemExit) as error:
+    # Those two also: raised in a task, they would end the loop with all that runs on it.
+    except (Exception, SystemExit, KeyboardInterrupt) as error:
         logger.exception("runner: Run %s stopped.", run.pk)
         what = f"The agent stopped with an unexpected error ({type(error).__name__})."
         await _fail(claim, host, what, retryable=True)
@@ -198,7 +200,7 @@ class RunHost:
     async def emit(self, happening: Happening) -> None:
         await self.log.happened(happening)
 
-    async def guard(self, call: ToolCall, body: Body) -> str:
+    async def guard(self, call: ToolCall, body: Body) -> Told:
         try:
             ticket = await in_database(
                 services.begin_execution,
@@ -211,14 +213,14 @@ class RunHost:
             self.refusal = refusal
             raise StopRun(str(refusal)) from refusal
         if isinstance(ticket, services.Instead):
-            return ticket.text
+            return Told(result=ticket.text, note=ticket.note)
         # A task of its own: a run that is taken away does not undo what its tool did,
         # and the ledger must hear of it.
         running = asyncio.create_task(_enter(ticket, call.tool, body))
         _bodies.add(running)
         running.add_done_callback(_bodies.discard)
         try:
-            return await asyncio.shield(running)
+            return Told(result=await asyncio.shield(running), note=ticket.note)
         except OutcomeLost as lost:
             self.refusal = OutcomeUnknown()
             raise StopRun(str(lost)) from lost
@@ -235,7 +237,10 @@ async def _enter(permit: services.Permit, tool: str, body: Body) -> str:
     except OutcomeLost as lost:
         await in_database(services.doubt_execution, permit, why=str(lost))
         raise
-    except (Exception, SystemExit) as error:
+    except ToolError as error:
+        result, failed = as_text(f"Error: {error}"), True
+    # What would end the worker, were it raised in the task of its loop, is only a failure.
+    except (Exception, SystemExit, KeyboardInterrupt) as error:
         logger.warning("runner: Tool %s raised.", tool, exc_info=True)
         what = f"Error: {tool} failed. {type(error).__name__}: {error}"
         result, failed = as_text(what), True
@@ -296,7 +301,7 @@ def _take(run_id: UUID, owner: str) -> Taken | None:
         job = _load(claim)
     except Exception as error:  # noqa: BLE001 - raised where failures are handled
         job = error
-    except SystemExit:
+    except (SystemExit, KeyboardInterrupt):
         job = AgentRunError("The agent's own code exited.", retryable=True)
     return Taken(claim=claim, seq=events.last_seq(run_id), job=job)
 

@@ -27,6 +27,13 @@ class ToolContext:
     call_id: str
 
 
+class ToolError(Exception):
+    """Raised by a tool that did nothing: says why, as a sentence for the model.
+
+    It counts as failed, as does anything else a tool raises; that is told with its type.
+    """
+
+
 TOOL_CONTEXT: ContextVar[ToolContext] = ContextVar("TOOL_CONTEXT")
 
 

@@ -38,7 +38,7 @@ type CallState = Literal[
 #: How each state of a call is drawn: colour, icon and word; never one of them alone.
 CALL_LOOKS: dict[CallState, tuple[str, str, Any]] = {
     "proposed": ("cancelled", "circle-dashed", gettext_lazy("Proposed")),
-    "waiting": ("pending", "circle-dot", gettext_lazy("Waiting")),
+    "waiting": ("pending", "circle-dot", gettext_lazy("Pending")),
     "allowed": ("claimed", "hourglass", gettext_lazy("Not run yet")),
     "running": ("claimed", "loader-circle", gettext_lazy("Running")),
     "ran": ("approved", "check", gettext_lazy("Ran")),

@@ -20,7 +20,13 @@ from approvals.services.expiring import expire_due
 from approvals.services.opening import open_interrupts
 from approvals.services.outcomes import at_deadline
 from approvals.services.records import changing_policies, erase_payload
-from approvals.services.rulings import hidden_words, redacted, ruling_for, shown_digest
+from approvals.services.rulings import (
+    approvals_of,
+    hidden_words,
+    redacted,
+    ruling_for,
+    shown_digest,
+)
 from approvals.services.runs import (
     LEASE,
     Claim,
@@ -42,7 +48,7 @@ from approvals.services.tokens import (
     revoke_token,
     token_is_good,
 )
-from approvals.services.tools import learn_tools, register_tools
+from approvals.services.tools import decided_title, learn_tools, register_tools
 from approvals.services.work import Work, lock_leased, unit_of_work
 from approvals.services.workers import worker_is_gone, worker_name
 
@@ -53,6 +59,7 @@ __all__ = [
     "Instead",
     "Permit",
     "Work",
+    "approvals_of",
     "ask_again",
     "at_deadline",
     "authenticate_token",
@@ -62,6 +69,7 @@ __all__ = [
     "claim_run",
     "create_token",
     "decide",
+    "decided_title",
     "denials_before",
     "doubt_execution",
     "erase_payload",

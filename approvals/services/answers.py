@@ -18,6 +18,10 @@ from approvals.states import (
     Verdict,
 )
 
+#: So many changed arguments are named to the model, and so much of each value.
+MAX_CHANGES = 20
+MAX_VALUE = 200
+
 
 def standing_decisions(run: Run) -> list[Decision]:
     """The decisions that stand on the run's last pause, each with its request.
@@ -124,7 +128,7 @@ def _answer(interrupt: Interrupt, decision: Decision) -> Answer:
             framework_ref=interrupt.framework_ref,
         ),
         verdict=Verdict.DENY if instead else Verdict(decision.verdict),
-        text=instead or refusal_text(interrupt, decision),
+        text=instead or refusal_text(interrupt, decision) or approval_text(decision),
         arguments=None if instead else _loaded(decision.arguments),
         answer=_loaded(decision.answer),
         output=_loaded(decision.output),
@@ -151,6 +155,62 @@ def refusal_text(interrupt: Interrupt, decision: Decision) -> str:
         told = "Not executed: a reviewer denied this call."
     note = "" if interrupt.status == InterruptStatus.EXPIRED else decision.note.strip()
     return f"{told} {note}" if note else told
+
+
+def approval_text(decision: Decision) -> str:
+    """What the model is told beside the result of an approved call: that a reviewer changed
+    its arguments, and what they noted. Empty if neither.
+
+    Without it a model finds a result of another call than it made, and tends to make its
+    own once more.
+    """
+    interrupt = decision.interrupt
+    if decision.verdict != Verdict.APPROVE or decision.reviewer is None:
+        return ""
+    told = []
+    changed = _changed(interrupt, decision.arguments or interrupt.arguments)
+    if changed:
+        told.append(
+            "A reviewer changed the arguments of this call before approving it: "
+            f"{changed}. Only the changed call was approved; do not propose it again as "
+            "it was."
+        )
+    note = decision.note.strip()
+    if note and interrupt.takes_note:
+        told.append(f"The reviewer who approved this call noted: {note}")
+    return " ".join(told)
+
+
+def _changed(interrupt: Interrupt, arguments: str) -> str:
+    """What differs between the proposed and these canonical arguments, in words."""
+    if arguments == interrupt.arguments:
+        return ""
+    before, after = canonical.loads(interrupt.arguments), canonical.loads(arguments)
+    if not isinstance(before, dict) or not isinstance(after, dict):
+        before, after = {"arguments": before}, {"arguments": after}
+    names = [
+        name
+        for name in sorted({*before, *after})
+        if _in_words(before, name) != _in_words(after, name)
+    ]
+    told = []
+    for name in names[:MAX_CHANGES]:
+        if name in interrupt.secrets:
+            told.append(f"{_cut(name)} (changed, not shown)")
+        else:
+            was, now = (_cut(_in_words(each, name)) for each in (before, after))
+            told.append(f"{_cut(name)} (was {was}, now {now})")
+    if len(names) > MAX_CHANGES:
+        told.append(f"and {len(names) - MAX_CHANGES} more")
+    return ", ".join(told)
+
+
+def _in_words(arguments: dict[str, Any], name: str) -> str:
+    return canonical.dumps(arguments[name]) if name in arguments else "left out"
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MAX_VALUE else f"{text[: MAX_VALUE - 1]}…"
 
 
 def _unanswered(interrupt: Interrupt, decision: Decision) -> str:

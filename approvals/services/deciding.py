@@ -265,7 +265,7 @@ def _count(
     decision = Decision.objects.create(
         interrupt=interrupt,
         verdict=ballot.verdict,
-        arguments=None if ballot.arguments is None else arguments,
+        arguments=None if arguments == interrupt.arguments else arguments,
         answer=answer,
         output=_given(ballot.output, asked=ballot.verdict == Verdict.RESPOND),
         note=ballot.note,

@@ -20,7 +20,12 @@ from approvals.models import Decision, Run, ToolExecution
 from approvals.policies import Rulebook
 from approvals.prepared import Prepared, Slot
 from approvals.schemas import ToolCall
-from approvals.services.answers import held_back, refusal_text, standing_decision
+from approvals.services.answers import (
+    approval_text,
+    held_back,
+    refusal_text,
+    standing_decision,
+)
 from approvals.services.ending import (
     deliver,
     go_on_after_doubt,
@@ -28,6 +33,7 @@ from approvals.services.ending import (
     put_in_doubt,
     set_delivery,
 )
+from approvals.services.outcomes import fits_record
 from approvals.services.rulings import unsatisfied
 from approvals.services.tools import misfit
 from approvals.services.work import (
@@ -48,6 +54,10 @@ from approvals.states import (
 
 #: A body was entered, and nobody knows yet what came of it.
 UNSETTLED = (ExecutionStatus.INFLIGHT, ExecutionStatus.IN_DOUBT)
+
+
+#: Verdicts that give something to the run, and not only a no.
+GIVING = (Verdict.APPROVE, Verdict.ANSWER, Verdict.RESPOND)
 
 
 def _with_request() -> QuerySet[ToolExecution]:
@@ -79,6 +89,8 @@ class Permit:
     arguments: dict[str, Any]
     #: What the reviewer answered beside approving, if anything.
     answer: Any = None
+    #: What the model is told beside the result.
+    note: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,6 +98,8 @@ class Instead:
     """The body must not be entered; this is what the model is told."""
 
     text: str
+    #: And beside it, if the body was entered before.
+    note: str = ""
 
 
 def begin_execution(
@@ -106,7 +120,9 @@ def begin_execution(
             put_in_doubt(work, run, [execution])
             refusal = OutcomeUnknown()
         elif execution is not None:
-            return Instead(text=execution.result)
+            decision = standing_decision(run, call) if execution.interrupt else None
+            note = approval_text(decision) if decision else ""
+            return Instead(text=execution.result, note=note)
         else:
             try:
                 return _enter(work, run, call, owner)
@@ -131,10 +147,13 @@ def _enter(work: Work, run: Run, call: ToolCall, owner: str) -> Permit | Instead
         if asked.exists():
             raise NotDecided(f"{call.tool} was asked and is not decided.")
         return _enter_ungated(work, run, call, owner)
+    approved = decision.verdict == Verdict.APPROVE
+    if approved and decision.interrupt.kind == InterruptKind.QUESTION:
+        raise NotDecided(f"{call.tool} is a question; nothing runs for it.")
+    if decision.verdict in GIVING and not fits_record(decision):
+        raise InvalidArguments("The decision is not the one that was recorded.")
     text = held_back(decision)
-    if decision.verdict == Verdict.APPROVE and not text:
-        if decision.interrupt.kind == InterruptKind.QUESTION:
-            raise NotDecided(f"{call.tool} is a question; nothing runs for it.")
+    if approved and not text:
         return _enter_approved(work, run, call, owner, decision)
     set_delivery(decision, Delivery.APPLIED)
     text = text or refusal_text(decision.interrupt, decision) or _output(decision)
@@ -294,6 +313,7 @@ def _claim(
         execution_id=execution.pk,
         arguments=canonical.loads(arguments),
         answer=None if answer is None else canonical.loads(answer),
+        note=approval_text(decision) if decision else "",
     )
 
 

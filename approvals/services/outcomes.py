@@ -7,7 +7,7 @@ from datetime import datetime
 from django.db.models import Count, Max, Q
 
 from approvals import canonical
-from approvals.models import Decision, Interrupt, Run
+from approvals.models import AuditEntry, Decision, Interrupt, Run
 from approvals.policies import Ruling
 from approvals.prepared import Prepared, Slot
 from approvals.services.ending import close_interrupt, end_cancelled
@@ -62,6 +62,34 @@ def _said_digest(interrupt: Interrupt, domain: str, text: str | None) -> str | N
     return (
         None if text is None else canonical.keyed_digest(interrupt.salt, domain, text)
     )
+
+
+def fits_record(decision: Decision) -> bool:
+    """Whether a decision still says what the audit has of it: its arguments, its answer and
+    its output. What was erased there cannot be compared any more."""
+    interrupt = decision.interrupt
+    status = STATUS_OF_VERDICT[Verdict(decision.verdict)]
+    entry = RECORDED.first(interrupt=interrupt.pk, action=f"interrupt.{status.value}")
+    if entry is None:
+        return False
+    if entry.payload is None:
+        return True
+    recorded = canonical.loads(entry.payload)
+    arguments = decision.arguments or interrupt.arguments
+    found = {
+        "verdict": decision.verdict,
+        "effective_digest": interrupt.digest_of(arguments),
+        "answer_digest": _said_digest(interrupt, "sayso.answer.v1", decision.answer),
+        "output_digest": _said_digest(interrupt, "sayso.output.v1", decision.output),
+    }
+    return all(recorded.get(name) == value for name, value in found.items())
+
+
+RECORDED = Prepared(
+    lambda: AuditEntry.objects.filter(
+        interrupt=Slot(AuditEntry, "interrupt"), action=Slot(AuditEntry, "action")
+    ).order_by("-number")
+)
 
 
 def decide_by_system(

@@ -13,8 +13,8 @@ from pydantic import ValidationError
 from referencing import Registry
 from referencing.exceptions import Unresolvable
 
-from approvals import canonical, display
-from approvals.models import Tool
+from approvals import canonical, wording
+from approvals.models import Interrupt, Tool
 from approvals.schemas import Suggest, ToolSpec
 from approvals.services.work import unit_of_work
 
@@ -103,7 +103,7 @@ TIMES = FormatChecker(formats=())
 
 @TIMES.checks("date-time")
 def _is_moment(value: object) -> bool:
-    return not isinstance(value, str) or display.moment_of(value) is not None
+    return not isinstance(value, str) or wording.moment_of(value) is not None
 
 
 def misfit_of_answer(schema: str, value: str) -> str:
@@ -157,6 +157,17 @@ def _validator(
     return Draft202012Validator(
         loaded, format_checker=TIMES if times else None, registry=NOWHERE_ELSE
     )
+
+
+def decided_title(interrupt: Interrupt) -> str:
+    """The title of what was decided: of the changed call, where a reviewer changed it."""
+    decision = interrupt.decision
+    if decision is None or decision.arguments is None:
+        return interrupt.title
+    tool = Tool.objects.filter(agent=interrupt.run.agent, name=interrupt.tool).first()
+    if tool is None or not tool.title:
+        return interrupt.title
+    return title_of(tool, interrupt.tool, decision.arguments)
 
 
 def title_of(tool: Tool | None, name: str, arguments: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from functools import lru_cache
 
@@ -13,21 +14,22 @@ from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext as _
 from lucide.templatetags.lucide import lucide
 
-from approvals import display
+from approvals import display, wording
 from approvals.cases import person_name
 
 register = template.Library()
 
 register.filter("visible", display.visible)
+register.filter("plain", display.plain)
 register.filter("markdown", display.markdown)
-register.filter("humanise", display.humanise)
-register.filter("approve_label", display.approve_label)
-register.filter("risk_word", display.risk_word)
-register.filter("risk_notice", display.risk_notice)
-register.filter("state_of", display.state_of)
-register.filter("state_word", display.state_word)
+register.filter("humanise", wording.humanise)
+register.filter("approve_label", wording.approve_label)
+register.filter("risk_word", wording.risk_word)
+register.filter("risk_notice", wording.risk_notice)
+register.filter("state_of", wording.state_of)
+register.filter("state_word", wording.state_word)
 register.filter("json_text", display.json_text)
-register.filter("duration", display.duration)
+register.filter("duration", wording.duration)
 register.filter("arguments_of", display.arguments_of)
 
 
@@ -48,18 +50,18 @@ def icon(name: str, classes: str = "") -> SafeString:
 @register.simple_tag
 def state_badge(status: str, word: str = "") -> SafeString:
     """Icon and word, never colour alone."""
-    state = display.state_of(status)
+    state = wording.state_of(status)
     return format_html(
         '<span class="st st-{}">{}{}</span>',
         state,
-        _icon(display.icon_of(status), ""),
-        word or display.state_word(status),
+        _icon(wording.icon_of(status), ""),
+        word or wording.state_word(status),
     )
 
 
 @register.simple_tag
 def state_icon(status: str) -> SafeString:
-    return _icon(display.icon_of(status), "")
+    return _icon(wording.icon_of(status), "")
 
 
 @register.simple_tag
@@ -67,9 +69,9 @@ def avatar(name: object, classes: str = "") -> SafeString:
     text = str(name)
     return format_html(
         '<span class="avatar av-{} {}" aria-hidden="true">{}</span>',
-        display.avatar_colour(text),
+        wording.avatar_colour(text),
         classes,
-        display.initials(text),
+        wording.initials(text),
     )
 
 
@@ -78,40 +80,43 @@ def ago(then: datetime | None, words: str = "") -> SafeString:
     """A time that keeps telling its age; a plain clock time without JavaScript."""
     if then is None:
         return SafeString("")
-    local = timezone.localtime(then)
     return format_html(
         '<relative-time datetime="{}" threshold="P30D" title="{}">{}</relative-time>',
         then.isoformat(),
-        f"{local:%d %b %Y, %H:%M:%S %Z}",
-        words or f"{local:%d %b, %H:%M}",
+        wording.exact_time(then),
+        words or wording.time_of(then),
     )
 
 
 @register.simple_tag
-def clock(then: datetime | None, form: str = "%H:%M") -> SafeString:
-    """A time of day in the reader's zone, with the full date behind it."""
-    if then is None:
-        return SafeString("")
-    local = timezone.localtime(then)
-    if form == "%H:%M" and local.date() != timezone.localdate():
-        form = "%d %b, %H:%M"
-    return format_html(
-        '<time datetime="{}" title="{}">{}</time>',
-        then.isoformat(),
-        f"{local:%d %b %Y, %H:%M:%S %Z}",
-        local.strftime(form),
-    )
+def clock(then: datetime | None, to: wording.Precision = "minute") -> SafeString:
+    """A time of day in the zone of the site, with its day where that is not today."""
+    return SafeString("") if then is None else _time(then, wording.time_of(then, to))
+
+
+@register.simple_tag
+def day(then: datetime) -> SafeString:
+    return _time(then, f"{timezone.localtime(then):%d %b %Y}")
+
+
+@register.simple_tag
+def full_moment(then: datetime) -> SafeString:
+    """A moment with weekday, year and zone."""
+    return _time(then, wording.moment(then))
 
 
 @register.simple_tag
 def age(then: datetime) -> SafeString:
     """The short age at the end of a row."""
-    local = timezone.localtime(then)
+    return _time(then, wording.age(then, timezone.now()))
+
+
+def _time(then: datetime, words: str) -> SafeString:
     return format_html(
         '<time datetime="{}" title="{}">{}</time>',
         then.isoformat(),
-        f"{local:%d %b %Y, %H:%M:%S %Z}",
-        display.age(then, timezone.now()),
+        wording.exact_time(then),
+        words,
     )
 
 
@@ -123,14 +128,22 @@ def moment(then: datetime) -> SafeString:
         '<relative-time datetime="{}" format="datetime" weekday="short" day="numeric" '
         'month="short" hour="2-digit" minute="2-digit" no-title>{}</relative-time>',
         then.isoformat(),
-        display.moment(then),
+        wording.moment(then),
     )
 
 
+@register.filter
+def form_attribute(owner: str) -> SafeString:
+    """Names the form of a field that stands elsewhere on the page. A field inside its form
+    has none: while one card takes the place of another, both forms have the same id, and
+    the radio buttons of both would be one group, of which only one can be checked."""
+    return format_html(' form="{}"', owner) if owner else SafeString("")
+
+
 @register.simple_tag
-def field_of(field: BoundField, form_id: str) -> SafeString:
-    """A field of a form, wherever on the page the form itself is."""
-    return field.as_widget(attrs={"form": form_id})
+def field_of(field: BoundField, owner: str) -> SafeString:
+    """A field of a form, wherever on the page the form itself is (``form_attribute``)."""
+    return field.as_widget(attrs={"form": owner} if owner else {})
 
 
 @register.simple_tag
@@ -140,7 +153,7 @@ def countdown(until: datetime) -> SafeString:
         '<bdi><relative-time datetime="{}" format="duration" format-style="short" '
         'precision="minute" no-title>{}</relative-time> {}</bdi>',
         until.isoformat(),
-        display.duration(max(until - timezone.now(), timedelta())),
+        wording.duration(max(until - timezone.now(), timedelta())),
         _("left"),
     )
 
@@ -160,13 +173,19 @@ def shown_text(text: str) -> SafeString:
 
 
 @register.filter
+def called(agent: str, names: Mapping[str, str]) -> str:
+    """An agent as people know it. ``names``: ``agent_names``, which every page has."""
+    return names[agent]
+
+
+@register.filter
 def person(user: object) -> str:
     return person_name(user) if user else _("somebody")
 
 
 @register.simple_tag
 def time_left(until: datetime) -> str:
-    return display.time_left(until, timezone.now())
+    return wording.time_left(until, timezone.now())
 
 
 @register.inclusion_tag("approvals/arguments.html")

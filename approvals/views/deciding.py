@@ -230,9 +230,9 @@ def _decided(request: DeskRequest, case: Case, *, as_card: bool) -> HttpResponse
 
 def _said(case: Case) -> str:
     """What the toast says: the same words as the history."""
-    title = case.interrupt.title
+    title = case.title
     if case.interrupt.is_open:
-        left = case.ruling.approvals_required - case.have
+        left = case.still_needed
         return _("Your approval of “%(title)s” counts. %(n)s more needed.") % {
             "title": title,
             "n": left,

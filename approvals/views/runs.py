@@ -21,7 +21,7 @@ from django.views.decorators.http import (
     require_safe,
 )
 
-from approvals import permissions, services
+from approvals import hosts, permissions, services
 from approvals.cases import Case, Happened, Problem, happened
 from approvals.exceptions import ApprovalsError, NotFound
 from approvals.forms import SettleForm
@@ -240,6 +240,7 @@ def _run(request: DeskRequest, found: Run) -> dict[str, Any]:
         "title": found.title or str(found),
         "active": "runs",
         "run": found,
+        "conversation": hosts.conversation(found, person),
         "cases": cases,
         "in_inbox": in_inbox,
         "executions": executions,
@@ -257,11 +258,15 @@ def _run(request: DeskRequest, found: Run) -> dict[str, Any]:
 
 
 def _timeline(lines: list[Happened], cases: list[Case]) -> list[dict[str, Any]]:
-    titles = {case.interrupt.pk: case.interrupt.title for case in cases}
+    by_request: dict[UUID | None, Case] = {case.interrupt.pk: case for case in cases}
     return [
-        {
-            "line": line,
-            "about": titles.get(line.interrupt, "") if line.interrupt else "",
-        }
+        {"line": line, "about": _about(line, by_request.get(line.interrupt))}
         for line in lines
     ]
+
+
+def _about(line: Happened, case: Case | None) -> str:
+    if case is None:
+        return ""
+    asked = line.action == "interrupt.opened"
+    return case.interrupt.title if asked else case.title

@@ -163,7 +163,7 @@ def page(
     }
     if case is not None:
         context |= detail(request, case, problem=problem, typed=typed)
-        context["title"] = case.interrupt.title
+        context["title"] = case.title
         context |= _place(context["listing"], case.interrupt.pk)
     else:
         context |= today(request)

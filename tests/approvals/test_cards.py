@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from approvals import cards, display
+from approvals import cards, wording
 from approvals.cards import TimePicker
 from approvals.forms import AnswerForm
 from approvals.models import Interrupt
@@ -165,10 +165,29 @@ def test_the_ends_of_all_time_break_no_page(settings, site, value):
             form = form_of(card, schema({"type": "string", **part}))
             assert form.as_p()
             for slot in getattr(form, "slots", []):
-                assert display.moment(slot.moment)
+                assert wording.moment(slot.moment)
 
 
 @pytest.mark.parametrize("other", ["9999-12-31T23:59:00-12:00", "9999-12-31T23:59:00Z"])
 def test_a_time_that_the_readers_zone_cannot_tell_is_refused(other):
     form = picked(time="other", other=other, zone="Pacific/Kiritimati")
     assert not form.is_valid() or form.value()
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        ('{"cancelled":true}', "None of these work"),
+        (
+            '{"chosen_label":"Mon 07 Dec","chosen_time":"2026-12-07T10:00Z"}',
+            "Mon 07 Dec",
+        ),
+        ('{"chosen_time":"2026-12-07T10:00Z"}', "2026-12-07T10:00Z"),
+        ('{"a":[1],"b":"two"}', "a: [1], b: two"),
+        ('"yes"', "yes"),
+        ("3", "3"),
+        (f'"{"x" * 300}"', "x" * 199 + "…"),
+    ],
+)
+def test_an_answer_in_a_line(answer, words):
+    assert cards.in_words(answer) == words

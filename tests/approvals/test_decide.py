@@ -65,6 +65,12 @@ def test_a_denial_carries_its_note_to_the_agent_unchanged(interrupt, rita):
     assert note in answer.text
 
 
+def test_arguments_that_were_sent_unchanged_are_no_edit(interrupt, rita):
+    same = ballot(interrupt, arguments={"filename": "file-1.txt"})
+    services.decide(interrupt.pk, same, reviewer=rita)
+    assert Decision.objects.get().arguments is None
+
+
 def test_a_denial_needs_a_note_where_the_policy_says_so(interrupt, rita):
     with pytest.raises(InvalidDecision) as refused:
         services.decide(

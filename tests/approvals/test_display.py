@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from approvals import display
+from approvals import display, wording
 
 
 def only(text: str) -> display.Argument:
@@ -209,7 +209,7 @@ def test_effect_leaves_secrets_out():
 
 
 def test_approve_label():
-    assert display.approve_label("delete_file") == "Approve and delete file"
+    assert wording.approve_label("delete_file") == "Approve and delete file"
 
 
 @pytest.mark.parametrize(
@@ -226,18 +226,18 @@ def test_approve_label():
     ],
 )
 def test_duration(seconds, words):
-    assert display.duration(seconds) == words
+    assert wording.duration(seconds) == words
 
 
 def test_age_and_time_left():
     now = datetime(2026, 11, 29, 14, 20, tzinfo=UTC)
-    assert display.age(now - timedelta(seconds=59), now) == "now"
-    assert display.age(now - timedelta(minutes=9), now) == "9m"
-    assert display.age(now - timedelta(hours=26), now) == "1d"
+    assert wording.age(now - timedelta(seconds=59), now) == "now"
+    assert wording.age(now - timedelta(minutes=9), now) == "9m"
+    assert wording.age(now - timedelta(hours=26), now) == "1d"
     assert (
-        display.time_left(now + timedelta(minutes=12, seconds=30), now) == "12 min left"
+        wording.time_left(now + timedelta(minutes=12, seconds=30), now) == "12 min left"
     )
-    assert display.time_left(now, now) == "expired"
+    assert wording.time_left(now, now) == "expired"
 
 
 def test_markdown_is_harmless():
@@ -275,5 +275,17 @@ def test_very_long_markdown_stays_plain():
     ],
 )
 def test_states_have_a_drawing_and_a_word(status, state, word):
-    assert display.state_of(status) == state
-    assert display.state_word(status) == word
+    assert wording.state_of(status) == state
+    assert wording.state_word(status) == word
+
+
+def test_times_are_told_in_one_way_by_how_far_off_they_are(monkeypatch):
+    now = datetime(2026, 11, 30, 14, 32, 7, tzinfo=UTC)
+    monkeypatch.setattr(wording.timezone, "localdate", lambda: now.date())
+    assert wording.time_of(now) == "14:32"
+    assert wording.time_of(now, "second") == "14:32:07"
+    assert wording.time_of(now - timedelta(days=1)) == "29 Nov, 14:32"
+    assert (
+        wording.time_of(now - timedelta(days=365), "second") == "30 Nov 2025, 14:32:07"
+    )
+    assert wording.exact_time(now) == "30 Nov 2026, 14:32:07 UTC"

@@ -6,7 +6,7 @@ import pytest
 from django.contrib.auth.models import Group
 from django.utils import timezone
 
-from approvals import services
+from approvals import canonical, services
 from approvals.exceptions import (
     AskAgain,
     InvalidArguments,
@@ -18,7 +18,15 @@ from approvals.exceptions import (
     RunEnded,
     WorkerMayLive,
 )
-from approvals.models import AuditEntry, Decision, Policy, Run, ToolExecution
+from approvals.models import (
+    AuditEntry,
+    Decision,
+    Interrupt,
+    Policy,
+    Run,
+    Tool,
+    ToolExecution,
+)
 from approvals.schemas import ToolCall
 from approvals.services import Instead, Permit
 from approvals.states import (
@@ -71,6 +79,101 @@ def test_i01_an_approved_call_enters_once_and_its_result_is_kept(approved):
     assert enter(approved, attempt) == Instead(text="gone")
     assert ToolExecution.objects.get().status == ExecutionStatus.DONE
     assert Decision.objects.get().delivery == Delivery.APPLIED
+
+
+@pytest.fixture
+def transfer(make_interrupts):
+    arguments = {"amount": 5, "account": "DE 1", "pin": "0000"}
+    return make_interrupts([call("pay", **arguments)])[0]
+
+
+def test_m15_the_model_is_told_what_a_reviewer_changed(transfer, fin):
+    """Beside the result, also when an earlier attempt has it; never a secret's value."""
+    edited = {"account": "DE 2", "amount": 4.5, "pin": "1234"}
+    services.decide(
+        transfer.pk,
+        ballot(transfer, arguments=edited, note="Half of it."),
+        reviewer=fin,
+    )
+    claim = claimed(transfer.run_id)
+    told = (
+        "A reviewer changed the arguments of this call before approving it: "
+        'account (was "DE 1", now "DE 2"), amount (was 5, now 4.5), pin (changed, not '
+        "shown). Only the changed call was approved; do not propose it again as it was. "
+        "The reviewer who approved this call noted: Half of it."
+    )
+    [answer] = claim.answers
+    assert answer.text == told
+    permit = enter(transfer, claim.attempt)
+    assert isinstance(permit, Permit)
+    assert permit.note == told
+    services.finish_execution(permit, result="Paid.")
+    assert ToolExecution.objects.get().result == "Paid."
+    assert enter(transfer, claim.attempt) == Instead(text="Paid.", note=told)
+
+
+def test_what_is_told_of_changes_is_bounded(make_interrupts, fin, mia):
+    Tool.objects.filter(name="pay").update(
+        schema="{}", schema_digest=canonical.plain_digest("sayso.schema.v1", "{}")
+    )
+    names = [f"n{number:02}" for number in range(30)]
+    [asked] = make_interrupts([call("pay", gone=True, **dict.fromkeys(names, 1))])
+    edited = {**dict.fromkeys(names, "x" * 5000), "new": "\u202e"}
+    services.decide(asked.pk, ballot(asked, arguments=edited), reviewer=fin)
+    permit = enter(asked, claimed(asked.run_id).attempt)
+    assert isinstance(permit, Permit)
+    assert "gone (was true, now left out), n00 (was 1, now" in permit.note
+    assert ", and 12 more. Only the changed call" in permit.note
+    assert len(permit.note) < 20 * 300
+
+
+@pytest.mark.parametrize("how", [{}, {"arguments": {"filename": "file-1.txt"}}])
+def test_a_call_that_was_approved_as_it_is_has_nothing_beside(interrupt, rita, how):
+    services.decide(interrupt.pk, ballot(interrupt, **how), reviewer=rita)
+    permit = enter(interrupt, claimed(interrupt.run_id).attempt)
+    assert isinstance(permit, Permit)
+    assert permit.note == ""
+
+
+def test_a_note_beside_an_approval_is_told_where_the_agent_takes_notes(
+    make_interrupts, rita
+):
+    """The page promises it: "optional, the agent reads it"."""
+    told, kept = make_interrupts(2)
+    Interrupt.objects.filter(pk=kept.pk).update(takes_note=False)
+    for each in (told, kept):
+        services.decide(each.pk, ballot(each, note="This once."), reviewer=rita)
+    attempt = claimed(told.run_id).attempt
+    notes = [enter(each, attempt).note for each in (told, kept)]
+    assert notes == ["The reviewer who approved this call noted: This once.", ""]
+
+
+@pytest.mark.parametrize(
+    ("given", "changed"),
+    [
+        ({"answer": {"day": 5}}, {"answer": '{"day":6}'}),
+        ({"answer": {"day": 5}}, {"answer": None}),
+        ({}, {"answer": '{"day":6}'}),
+        ({"verdict": Verdict.RESPOND, "output": "Paid."}, {"output": '"Not paid."'}),
+        ({"verdict": Verdict.RESPOND, "output": "x"}, {"verdict": Verdict.APPROVE}),
+    ],
+)
+def test_the_guard_takes_no_decision_that_was_changed_behind_the_record(
+    interrupt, rita, given, changed
+):
+    """Arguments, answer and output are bound to the audit entry of the decision."""
+    services.decide(interrupt.pk, ballot(interrupt, **given), reviewer=rita)
+    Decision.objects.update(**changed)
+    attempt = claimed(interrupt.run_id).attempt
+    with pytest.raises(InvalidArguments, match="not the one that was recorded"):
+        enter(interrupt, attempt)
+    assert not ToolExecution.objects.exists()
+
+
+def test_a_decision_whose_record_was_erased_still_counts(approved):
+    entry = AuditEntry.objects.get(action="interrupt.approved")
+    services.erase_payload(entry.number, reason="x", actor="ada")
+    assert isinstance(enter(approved, claimed(approved.run_id).attempt), Permit)
 
 
 def test_a_body_that_stopped_to_ask_is_entered_again(approved):

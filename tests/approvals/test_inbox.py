@@ -13,6 +13,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from approvals import services
+from approvals.cases import Case
 from approvals.models import Interrupt, Policy
 from approvals.schemas import InterruptDraft, ToolSpec
 from approvals.states import InterruptKind, Verdict
@@ -120,8 +121,57 @@ def test_agent_text_is_harmless(as_rita, make_interrupts):
     )
     page = as_rita.get(url(found)).content.decode()
     assert "<script>alert" not in page
-    assert "\u202e" not in page.split("<body")[1]
+    assert "\u202e" not in page  # nor in the title, which would turn a tab around
     assert "⟦U+202E⟧" in page
+
+
+def test_what_was_approved_is_named_as_it_was_changed(rita, as_rita, interrupt):
+    services.decide(
+        interrupt.pk,
+        ballot(interrupt, arguments={"filename": "other.txt"}),
+        reviewer=rita,
+    )
+    inbox = as_rita.get(reverse("inbox")).content.decode()
+    row = inbox[inbox.index(f"row-{interrupt.pk}") :]
+    assert "Delete other.txt" in row
+    assert "edited" in row
+    assert "Delete file-1.txt" not in row
+    page = as_rita.get(url(interrupt)).content.decode()
+    assert "<title>Delete other.txt \u2013 Sayso</title>" in page
+    struck = page[page.index("<s>") : page.index("</s>")]
+    assert "Delete file-1.txt" in struck
+    run = as_rita.get(reverse("run", args=[interrupt.run_id])).content.decode()
+    assert "Delete other.txt" in run
+
+
+def test_the_toast_names_what_was_approved(as_rita, interrupt):
+    form = {"editing": "1", "confirmed": "approve", "argument-filename": "other.txt"}
+    toast = post(as_rita, interrupt, "approve", htmx=True, **form).content.decode()
+    assert "Approved “Delete other.txt”." in toast[toast.index("toast-x") :]
+
+
+def test_a_decided_row_tells_when_it_was_decided(as_rita, rita, interrupt):
+    Interrupt.objects.filter(pk=interrupt.pk).update(
+        created=timezone.now() - timedelta(hours=3)
+    )
+    assert ">3h</time>" in as_rita.get(reverse("inbox")).content.decode()
+    services.decide(interrupt.pk, ballot(interrupt), reviewer=rita)
+    page = as_rita.get(reverse("inbox")).content.decode()
+    assert ">3h</time>" not in page
+    assert ">now</time>" in page
+
+
+def test_only_approvals_of_one_answer_count_together(interrupt, rita, ravi, as_rita):
+    """Two people who approve with different answers have approved nothing yet."""
+    Policy.objects.filter(name="Destructive file tools").update(approvals_required=2)
+    for who, answer in ((rita, {"when": "now"}), (ravi, {"when": "later"})):
+        services.decide(interrupt.pk, ballot(interrupt, answer=answer), reviewer=who)
+    interrupt.refresh_from_db()
+    assert interrupt.is_open
+    case = Case(interrupt, rita)
+    assert case.have == 1
+    assert case.hint == "1 of 2 approvals given for the same answer."
+    assert case.why_not == "You approved. 1 more approval is needed."
 
 
 def test_secrets_are_hidden(fin, make_interrupts):

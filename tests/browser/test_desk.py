@@ -226,10 +226,16 @@ def test_arguments_are_edited_and_the_tool_runs_with_them(member, reviewer):
     assert reviewer.input_value("#decide [data-note]") == "The other one"
     reviewer.click("#decide button[value=approve]")
     reviewer.click("dialog[open] [name=confirmed]")
-    expect(reviewer.locator("#toast")).to_contain_text("Approved")
-    expect(member.locator("#transcript")).to_contain_text("notes.md")
+    expect(reviewer.locator("#toast")).to_contain_text("Approved “Delete notes.md”")
+    expect(member.locator(".icard-done")).to_contain_text("Delete notes.md")
+    expect(member.locator(".icard-done")).to_contain_text("“The other one”")
     reviewer.go_back()
     expect(reviewer.locator(".diff ins").first).to_have_text("notes")
+    expect(reviewer.locator("#detail-title")).to_contain_text("Delete notes.md")
+    expect(reviewer.locator("#detail s")).to_have_text("Delete report.txt")
+    OUT.mkdir(exist_ok=True)
+    reviewer.screenshot(path=OUT / "edited-inbox.png")
+    member.screenshot(path=OUT / "edited-chat.png")
 
 
 def test_a_watcher_reads_and_is_told_who_decides(member, reviewer, sign_in):

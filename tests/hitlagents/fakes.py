@@ -28,11 +28,12 @@ from hitlagents.adapters.base import (
     State,
     StopRun,
     TextDelta,
+    Told,
     ToolCallProposed,
     ToolCallResult,
 )
 from hitlagents.demo.scripted import Call, Item, Reply, Result, Said, Script
-from hitlagents.toolcall import TOOL_CONTEXT
+from hitlagents.toolcall import TOOL_CONTEXT, ToolError
 
 type Key = tuple[int, str]
 
@@ -60,7 +61,7 @@ class FakeHost:
             raise self.refuses[1]
         self.happenings.append(happening)
 
-    async def guard(self, call: ToolCall, body: Body) -> str:
+    async def guard(self, call: ToolCall, body: Body) -> Told:
         self.guarded.append(call)
         if call.tool in self.stops:
             raise self.stops[call.tool]
@@ -71,7 +72,10 @@ class FakeHost:
             except OutcomeLost as lost:
                 self.in_doubt.append(key)
                 raise StopRun(str(lost)) from lost
-        return self.ledger[key]
+        decision = self.decisions.get(key)
+        approved = decision is not None and decision.verdict == Verdict.APPROVE
+        note = decision.text if decision is not None and approved else ""
+        return Told(result=self.ledger[key], note=note)
 
     async def _decide(self, call: ToolCall, body: Body) -> str:
         decision = self.decisions.get((call.turn, call.call_id))
@@ -98,6 +102,8 @@ class FakeHost:
             return str(await body(arguments))
         except (Paused, OutcomeLost):
             raise
+        except ToolError as error:
+            return f"Error: {error}"
         except Exception as error:  # noqa: BLE001 (as the real host does)
             return f"Error: {call.tool} failed. {type(error).__name__}: {error}"
 

@@ -98,8 +98,8 @@ class Play:
             return self.body(call.tool, arguments)
 
         told = await host.guard(call, body)
-        state["memory"] = [*state["memory"], told]
-        await host.emit(ToolCallResult(call_id=call.call_id, content=told))
+        state["memory"] = [*state["memory"], told.text]
+        await host.emit(ToolCallResult(call_id=call.call_id, content=told.result))
 
 
 DELETE = ("delete_file", {"filename": "report.txt"})

@@ -107,6 +107,22 @@ def test_m10_the_person_in_the_chat_picks_a_time(client, mia, thread):
     assert set(answer) == {"chosen_time", "chosen_label"}
 
 
+def test_a_decided_card_says_what_was_answered_or_noted(client, mia, rita, thread):
+    """M3, M10: whoever asked sees it where the agent asked."""
+    answered = ask(thread, "book_call")
+    client.force_login(mia)
+    first = suggested(answered)[0]
+    card = text_of(post(client, answered, place="card", **{"answer-time": first}))
+    assert json.loads(Decision.objects.get().answer)["chosen_label"] in card
+    client.force_login(rita)
+    denied = ask(thread, "schedule_meeting", 2)
+    post(client, denied, "deny", place="card", note="Not this week.")
+    client.force_login(mia)
+    assert '“<bdi dir="auto">Not this week.</bdi>”' in text_of(
+        client.get(chat_url(thread))
+    )
+
+
 def test_none_of_these_work_is_sent_as_an_answer(client, mia, thread):
     question = ask(thread, "book_call")
     client.force_login(mia)

@@ -11,6 +11,7 @@ import pytest
 from django.db import connection
 
 from approvals import services
+from approvals.exceptions import InvalidDecision
 from approvals.models import Decision, ToolExecution
 from approvals.policies import load_rules, rule_on
 from approvals.states import RunStatus, Verdict
@@ -23,6 +24,7 @@ from hitlagents.models import BankAccount, Checkpoint, LedgerEntry, Thread
 from tests.hitlagents.driving import advance, decide, results, rules, yes
 from tests.hitlagents.openai_stub import MODEL, OpenAIStub
 from tests.hitlagents.reading import said
+from tests.plugins.cast import ballot
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -88,6 +90,8 @@ def test_parallel_transfers_are_decided_each(say, rita):
     assert moved() == [("1002", Decimal("200.50"))]
     assert "I did not transfer 80 to Electricity" in said(run)
     assert "It was paid in cash." in said(run)
+    changed = "The reviewer had changed it: amount (was 250, now 200.5)."
+    assert changed in said(run)
 
 
 def test_the_conversation_goes_on(say, rita):
@@ -105,11 +109,8 @@ def test_the_conversation_goes_on(say, rita):
     [
         ("transfer 6000 to 777", "which is not enough for 6,000.00"),
         ("transfer 10 to 424242", "There is no account “424242”."),
-        ("transfer 0 to 777", "must be more than zero"),
-        ("transfer -5 to 777", "must be more than zero"),
         ("transfer 1.005 to 777", "two decimal places"),
         ("transfer 10 to Main", "the money would come from"),
-        ("transfer 99999999999999999999 to 777", "1,000,000,000.00 at most"),
     ],
 )
 def test_what_the_bank_refuses_is_said_in_words(say, rita, text, told):
@@ -117,6 +118,49 @@ def test_what_the_bank_refuses_is_said_in_words(say, rita, text, told):
     assert run.status == RunStatus.FINISHED, run.error
     assert told in said(run)
     assert moved() == []
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("transfer 0 to 777", "0 is less than or equal to the minimum of 0"),
+        ("transfer -5 to 777", "-5 is less than or equal to the minimum of 0"),
+        (
+            "transfer 99999999999999999999 to 777",
+            "greater than the maximum of 1000000000",
+        ),
+    ],
+)
+def test_nobody_is_asked_about_an_amount_that_cannot_be(say, text, why):
+    run = advance(say(text))
+    assert run.status == RunStatus.FINISHED, run.error
+    decision = Decision.objects.get()
+    assert (decision.verdict, decision.channel) == (Verdict.DENY, "intake")
+    assert why in decision.note
+    assert moved() == []
+
+
+@pytest.mark.parametrize(
+    ("amount", "told"),
+    [("0", "more than zero"), ("-5", "more than zero"), ("1000000001", "at most")],
+)
+def test_the_bank_itself_takes_no_such_amount_either(thread, amount, told):
+    with pytest.raises(bank.BankError, match=told):
+        bank.transfer(
+            thread.pk,
+            run_id=uuid.uuid4(),
+            call_id="c",
+            amount=Decimal(amount),
+            to="777",
+        )
+
+
+def test_m15_an_edited_amount_must_be_one(say, rita):
+    run = say(RENT)
+    asked = run.interrupts.get()
+    edited = ballot(asked, arguments={"amount": 0, "toAccount": "12345"})
+    with pytest.raises(InvalidDecision, match="amount: 0 is less than or equal"):
+        services.decide(asked.pk, edited, reviewer=rita)
 
 
 def test_an_amount_is_exact_and_without_a_currency(say, rita, mia):

@@ -342,7 +342,7 @@ def test_the_request_stands_where_the_call_happened(client, mia, thread, waiting
     client.force_login(mia)
     page = text_of(client.get(url(thread)))
     assert page.index("I am going to delete it.") < page.index(f"card-{interrupt.pk}")
-    assert "Paused, waiting for a person" in page
+    assert "Waiting for a person" in page
     assert "Waiting for Ops reviewers." in page
     # Who asked may not decide: no buttons.
     assert reverse("decide", args=[interrupt.pk]) not in page
@@ -503,3 +503,27 @@ def test_an_outcome_that_is_unknown_leads_to_the_page_of_the_run(
     page = text_of(client.get(url(thread)))
     assert "Nobody knows whether" in page
     assert f'href="{reverse("run", args=[waiting.pk])}"' in page
+
+
+def test_the_run_leads_back_to_its_conversation_for_its_owner(
+    client, waiting, mia, rita
+):
+    address = reverse("thread", args=[AGENT, waiting.thread])
+    for who, found in ((mia, True), (rita, False)):
+        client.force_login(who)
+        page = client.get(reverse("run", args=[waiting.pk])).content.decode()
+        assert (address in page) is found
+
+
+def test_an_agent_has_one_name_on_all_pages(client, waiting, rita):
+    client.force_login(rita)
+    request = waiting.interrupts.get()
+    for address in (
+        reverse("inbox"),
+        reverse("interrupt", args=[request.pk]),
+        reverse("runs"),
+        reverse("run", args=[waiting.pk]),
+    ):
+        page = client.get(address).content.decode()
+        assert "<bdi>File operations</bdi>" in page
+        assert f"<bdi>{AGENT}</bdi>" not in page

@@ -7,7 +7,7 @@ from asgiref.sync import async_to_sync
 
 from approvals import services
 from approvals.states import RunStatus
-from hitlagents import conversations, registry, runner
+from hitlagents import conversations, events, registry, runner
 from hitlagents.demo.scripted import Call, Reply
 from hitlagents.models import Thread
 from tests.hitlagents.adapters.harness import (
@@ -62,3 +62,23 @@ def test_b49_what_a_database_does_not_take_fails_no_run(
     run.refresh_from_db()
     assert run.status == RunStatus.FINISHED, run.error
     assert tools.effects == ["delete report.txt"]
+
+
+@pytest.mark.parametrize("harness", [*FRAMEWORKS, GenkitHarness])
+@pytest.mark.parametrize("name", ["dele\ud800te", "dele\0te", "delete\u202e", ""])
+def test_b49_a_tool_with_an_odd_name_is_one_that_does_not_exist(
+    harness, name, mia, monkeypatch
+):
+    tools = Tools()
+    odd = Call("call-1", name, "{}")
+    adapter = harness().build(plays(Reply("", [odd]), Reply("Done.")), tools)
+    services.register_tools(AGENT, adapter.tools)
+    monkeypatch.setattr(registry, "adapter_for", lambda slug, allowed: adapter)
+    thread = Thread.objects.create(agent=AGENT, owner=mia)
+    run = conversations.send(thread.pk, "Go.", author=mia)
+    async_to_sync(runner.advance)(run.pk, owner="worker")
+    run.refresh_from_db()
+    assert run.status == RunStatus.FINISHED, run.error
+    told = [m for e, m in events.shown(run) if e.type == "TOOL_CALL_RESULT"]
+    assert "there is no tool" in told[0]["content"]
+    assert tools.effects == []

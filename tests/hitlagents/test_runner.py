@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from datetime import timedelta
 
 import pytest
@@ -13,6 +14,7 @@ from approvals.states import ExecutionStatus, RunStatus, Verdict
 from hitlagents import conversations, events, registry, runner
 from hitlagents.adapters.base import AgentRunError
 from hitlagents.models import Checkpoint, QueuedMessage, RunEvent, Thread
+from hitlagents.toolcall import ToolError
 from tests.hitlagents.play import DELETE, Play
 from tests.plugins.cast import AGENT, ballot
 
@@ -88,6 +90,21 @@ def test_m1_a_gated_call_waits_and_runs_once_after_approval(play, say, rita):
     assert ran == [{"filename": "report.txt"}]
     assert results(run) == ["gone"]
     assert advance(run).attempt == run.attempt  # nothing left to do
+
+
+def test_m15_the_model_reads_what_a_reviewer_changed_and_the_page_the_result(
+    play, say, rita
+):
+    play([DELETE], body=lambda tool, arguments: f"deleted {arguments['filename']}")
+    run = advance(say())
+    decide(run, rita, arguments={"filename": "old.txt"})
+    run = advance(run)
+    assert run.status == RunStatus.FINISHED
+    assert results(run) == ["deleted old.txt"]
+    assert ToolExecution.objects.get().result == "deleted old.txt"
+    [*_, told] = json.loads(Checkpoint.objects.get(run=run).state)["memory"]
+    assert told.startswith("deleted old.txt\n\nA reviewer changed the arguments")
+    assert '(was "report.txt", now "old.txt")' in told
 
 
 def test_m3_a_denial_goes_on_without_the_body(play, say, rita):
@@ -173,6 +190,18 @@ def test_a_tool_that_raises_is_told_to_the_model_and_the_run_goes_on(play, say, 
     run = advance(run)
     assert run.status == RunStatus.FINISHED
     assert results(run) == ["Error: delete_file failed. OSError: disk full"]
+    assert ToolExecution.objects.get().status == ExecutionStatus.FAILED
+
+
+def test_a_tool_that_says_why_it_did_nothing_has_failed(play, say, rita):
+    def body(*_):
+        raise ToolError("There is no file “report.txt”.")
+
+    play([DELETE], body=body)
+    run = advance(say())
+    decide(run, rita)
+    run = advance(run)
+    assert results(run) == ["Error: There is no file “report.txt”."]
     assert ToolExecution.objects.get().status == ExecutionStatus.FAILED
 
 

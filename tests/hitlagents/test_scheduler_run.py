@@ -124,7 +124,9 @@ def test_every_answer_at_once_and_the_words_reach_the_model(say, rita):
     assert CalendarEntry.objects.count() == 2
     history = json.loads(Checkpoint.objects.get(run=run).state)["history"]
     outputs = [item["output"] for item in history if "output" in item]
-    assert outputs == told
+    assert told[2] in outputs[2]
+    assert "A reviewer changed the arguments of this call" in outputs.pop(2)
+    assert outputs == told[:2] + told[3:]
 
 
 def test_b34_an_approved_call_is_not_asked_again(say, rita):
@@ -358,6 +360,8 @@ def test_the_calendar_refuses_what_is_not_clear(mia):
         )
     with pytest.raises(calendar.CalendarError, match="several meetings: #"):
         calendar.cancel(thread.pk, "alice")
+    with pytest.raises(calendar.CalendarError, match="“1:1 with Alice” names several"):
+        calendar.cancel(thread.pk, "1:1 with Alice")
     with pytest.raises(calendar.CalendarError, match="no meeting “”"):
         calendar.cancel(thread.pk, "\0 ")
     again = calendar.book(

@@ -8,7 +8,7 @@ from typing import ClassVar, NoReturn
 from uuid import UUID
 
 from approvals.schemas import Answer, ToolCall
-from hitlagents.adapters.base import Body, Happening, Host
+from hitlagents.adapters.base import Body, Happening, Host, Told
 from hitlagents.adapters.failures import damaged, foreign_decisions
 from hitlagents.adapters.stored import StoredCall
 from hitlagents.toolcall import ToolContext, serving
@@ -38,7 +38,7 @@ class HostedAdvance:
         except Exception as error:  # noqa: BLE001 (whatever it is, it passes unchanged)
             self.halt(error)
 
-    async def ask(self, call: ToolCall, body: Body) -> str:
+    async def ask(self, call: ToolCall, body: Body) -> Told:
         """What the host's guard gives for the call."""
         try:
             return await self.host.guard(call, body)

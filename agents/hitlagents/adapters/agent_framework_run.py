@@ -63,9 +63,9 @@ from hitlagents.adapters.base import (
 )
 from hitlagents.adapters.calls import (
     ABANDONED,
-    MAX_NAME,
     VERDICTS,
     misfit,
+    named,
     not_there,
     refuse_strangers,
 )
@@ -306,7 +306,7 @@ class Advance(HostedAdvance):
 
     async def _propose(self, content: Content) -> None:
         assert content.id is not None
-        name = (content.name or "(no name)")[:MAX_NAME]
+        name = named(content.name)
         self.open[content.id] = StoredCall(
             turn=self.turn,
             call_id=content.id,
@@ -347,9 +347,9 @@ class Advance(HostedAdvance):
             arguments = _text(response.function_call.arguments)
         call = self.call(key, arguments)
         self.guarded.add(key)
-        text = await self.host.guard(call, self.body(call))
-        await self.finish(key, text)
-        return text
+        told = await self.host.guard(call, self.body(call))
+        await self.finish(key, told.result)
+        return told.text
 
     def body(self, call: ToolCall) -> Body:
         function = self.specs[call.tool]

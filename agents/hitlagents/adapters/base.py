@@ -82,13 +82,29 @@ class ToolCallProposed:
 
 @dataclass(frozen=True, kw_only=True)
 class ToolCallResult:
-    """What the model is told the call gave, whether or not its body ran."""
+    """What the call gave, or what is told instead: ``Told.result``."""
 
     call_id: str
     content: str
 
 
 type Happening = TextDelta | ToolCallProposed | ToolCallResult
+
+
+@dataclass(frozen=True, kw_only=True)
+class Told:
+    """What the guard has to say of a call."""
+
+    #: What the body gave, or what is said instead of it. Pages show this, and may read
+    #: data in it.
+    result: str
+    #: What the model has to know beside it, such as that a reviewer changed the arguments.
+    note: str = ""
+
+    @property
+    def text(self) -> str:
+        """What the model reads."""
+        return f"{self.result}\n\n{self.note}" if self.note else self.result
 
 
 class Host(Protocol):
@@ -99,11 +115,11 @@ class Host(Protocol):
     async def emit(self, happening: Happening) -> None:
         """Record something for the page. Raises LostLease when the run was taken away."""
 
-    async def guard(self, call: ToolCall, body: Body) -> str:
+    async def guard(self, call: ToolCall, body: Body) -> Told:
         """Run ``body`` if, and only if, a decision or a policy allows exactly this call.
 
-        Returns the text for the model: the body's result, or what is told instead of it
-        (a denial with its note, a stored result of an earlier attempt). A body that
+        Returns the body's result, or what is told instead of it (a denial with its note,
+        a stored result of an earlier attempt). The model must read all of it. A body that
         raises gives an error text, unless it raises Paused or OutcomeLost. Raises
         StopRun, which the adapter must let through unchanged to the caller of start() or
         resume().

@@ -25,6 +25,12 @@ VERDICTS = (
 )
 
 
+def named(name: str | None) -> str:
+    """A tool's name as it can be stored. One that had to be changed is no tool's."""
+    text = (name or "(no name)")[:MAX_NAME]
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
 def not_there(tool: str) -> str:
     """What a model is told that calls a tool which does not exist."""
     return f"Not executed: there is no tool named {tool!r}."

@@ -18,6 +18,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NoReturn, cast
 from uuid import UUID, uuid4
 
@@ -57,10 +58,11 @@ from hitlagents.adapters.base import (
     Resume,
     Start,
     TextDelta,
+    Told,
     ToolCallProposed,
     ToolCallResult,
 )
-from hitlagents.adapters.calls import ABANDONED, MAX_NAME, VERDICTS, not_there
+from hitlagents.adapters.calls import ABANDONED, MAX_NAME, VERDICTS, named, not_there
 from hitlagents.adapters.failures import (
     cut_off,
     damaged,
@@ -162,9 +164,9 @@ class Advance(HostedAdvance):
         for interrupt in waiting:
             key = interrupt.ref or ""
             if self.answers[key].verdict in INSTEAD:
-                text = await self.host.guard(self._guarded(key), _not_entered)
-                await self.host.emit(self._finished(key, text))
-                respond.append(interrupt.respond(text))
+                told = await self.host.guard(self._guarded(key), _not_entered)
+                await self.host.emit(self._finished(key, told.result))
+                respond.append(interrupt.respond(told.text))
             else:
                 approved = {"tool_approved": True}
                 restart.append(interrupt.restart(resumed_metadata=approved))
@@ -314,6 +316,10 @@ class Advance(HostedAdvance):
         self, request: ModelRequest[Any], context: ActionRunContext[Any]
     ) -> ModelResponse:
         response: ModelResponse = await self.connection(request, context)
+        for part in response.message.content if response.message is not None else ():
+            if part.tool_request is not None:
+                # The framework writes it as JSON before anything else is asked.
+                part.tool_request.name = named(part.tool_request.name)
         return response
 
     async def around_model(
@@ -377,16 +383,16 @@ class Advance(HostedAdvance):
             if self.failure is not None:
                 raise Halt("A call before this one failed.") from self.failure
             try:
-                text = await self._result(key, request.name, enter)
-                await self.tell(self._finished(key, text))
+                told = await self._result(key, request.name, enter)
+                await self.tell(self._finished(key, told.result))
             except BaseException as error:
                 self.failure = error
                 raise
-        return MultipartToolResponse(output=text)
+        return MultipartToolResponse(output=told.text)
 
-    async def _result(self, key: str, tool: str, enter: Body) -> str:
+    async def _result(self, key: str, tool: str, enter: Body) -> Told:
         if tool == MISSING:
-            return not_there(self.call(key).tool)
+            return Told(result=not_there(self.call(key).tool))
         call = self._guarded(key)
         if tool in self.adapter.in_session:
             return await self._in_session(call, enter)
@@ -405,7 +411,7 @@ class Advance(HostedAdvance):
 
         return run
 
-    async def _in_session(self, call: ToolCall, enter: Body) -> str:
+    async def _in_session(self, call: ToolCall, enter: Body) -> Told:
         """Run a tool that has no effect but on the session.
 
         The session of an attempt that fails is lost, and with it the effect. So the ledger
@@ -418,11 +424,12 @@ class Advance(HostedAdvance):
             tool.check(arguments)
             return IN_SESSION + json.dumps(arguments, ensure_ascii=False)
 
-        text = await self.ask(call, begin)
-        if not text.startswith(IN_SESSION):
-            return text
-        done = await enter(json.loads(text.removeprefix(IN_SESSION)))
-        return done if isinstance(done, str) else json.dumps(done, ensure_ascii=False)
+        told = await self.ask(call, begin)
+        if not told.result.startswith(IN_SESSION):
+            return told
+        done = await enter(json.loads(told.result.removeprefix(IN_SESSION)))
+        given = done if isinstance(done, str) else json.dumps(done, ensure_ascii=False)
+        return replace(told, result=given)
 
 
 class Turn:
@@ -490,7 +497,7 @@ class Turn:
         request = part.tool_request
         assert request is not None
         key = f"call_{uuid4().hex[:24]}"
-        name = (request.name or "(no name)")[:MAX_NAME]
+        name = request.name
         advance = self.advance
         advance.open[key] = OpenCall(
             turn=advance.turn,

@@ -106,7 +106,8 @@ async def call_tool(
     names the effect within the run. A call that the node had reviewed before (an interrupt
     with an ``action_request``) is that call, with the reviewer's arguments.
 
-    Returns the text for the model, like ``Host.guard``.
+    Returns what the model would read of it: the result, and that a reviewer changed the
+    arguments unless the node knows that from its own ``interrupt``.
     """
     return await ADVANCE.get().step(tool, arguments, body, key)
 

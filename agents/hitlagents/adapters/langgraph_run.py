@@ -63,10 +63,11 @@ from hitlagents.adapters.base import (
     Resume,
     Start,
     TextDelta,
+    Told,
     ToolCallProposed,
     ToolCallResult,
 )
-from hitlagents.adapters.calls import ABANDONED, MAX_NAME, VERDICTS, not_there
+from hitlagents.adapters.calls import ABANDONED, MAX_NAME, VERDICTS, named, not_there
 from hitlagents.adapters.failures import (
     cut_off,
     damaged,
@@ -436,11 +437,13 @@ class Advance(HostedAdvance):
             return given if isinstance(given, str) else canonical.dumps(given)
 
         self.guarded.add(call.key)
-        text = await self.host.guard(_named(call), body)
+        told = await self.host.guard(_named(call), body)
         if not call.done:
             call.done = True
-            await self.host.emit(ToolCallResult(call_id=call.call_id, content=text))
-        return text
+            await self.host.emit(
+                ToolCallResult(call_id=call.call_id, content=told.result)
+            )
+        return told.text
 
     # What the host is told
 
@@ -516,7 +519,7 @@ class Advance(HostedAdvance):
             await self._tell_call(call, turn.message_id)
 
     def _proposed(self, turn: Turn, piece: Piece) -> Call:
-        tool = (piece.name or "(no name)")[:MAX_NAME]
+        tool = named(piece.name)
         taken = {call.reference for call in self.kept.calls if not call.done}
         minted = f"call_{uuid4().hex[:24]}"
         known = piece.call_id and piece.call_id not in taken
@@ -572,7 +575,7 @@ class Advance(HostedAdvance):
                 changed: LangChainCall = {**request.tool_call, "args": dict(arguments)}
                 return told_by(await execute(request.override(tool_call=changed)))
 
-            text = await self._guard(call, body)
+            text = (await self._guard(call, body)).text
         return ToolMessage(content=text, name=call.tool, tool_call_id=call.reference)
 
     async def step(
@@ -595,7 +598,9 @@ class Advance(HostedAdvance):
                     "args": dict(arguments),
                 }
             )
-        return await self._guard(call, body)
+        told = await self._guard(call, body)
+        # The node that had the call reviewed was given the reviewer's arguments itself.
+        return told.result if call.kind == "review" else told.text
 
     def _reviewed(self, tool: str, arguments: str) -> Call | None:
         """The call a node had reviewed, by the arguments it showed or was told."""
@@ -640,7 +645,7 @@ class Advance(HostedAdvance):
             visits.append(task)
         return [path, str(visits.index(task))]
 
-    async def _guard(self, call: Call, body: Body) -> str:
+    async def _guard(self, call: Call, body: Body) -> Told:
         """Ask the host, in the order of the calls. A body may call others: those do not
         wait for it."""
         async with contextlib.AsyncExitStack() as stack:
@@ -651,7 +656,7 @@ class Advance(HostedAdvance):
             self._check_going()
             return await self._ask(call, body)
 
-    async def _ask(self, call: Call, body: Body) -> str:
+    async def _ask(self, call: Call, body: Body) -> Told:
         bubbles: list[GraphBubbleUp] = []
 
         async def entered(arguments: Mapping[str, Any]) -> Any:
@@ -665,13 +670,13 @@ class Advance(HostedAdvance):
 
         self.guarded.add(call.key)
         try:
-            text = await self.host.guard(_named(call), entered)
+            told = await self.host.guard(_named(call), entered)
         except Paused:
             raise bubbles[0] from None
         except Exception as error:  # noqa: BLE001 (whatever it is, it passes unchanged)
             self.halt(error)
-        await self._finish(call, text)
-        return text
+        await self._finish(call, told.result)
+        return told
 
     async def _finish(self, call: Call, text: str) -> None:
         if not call.done:

@@ -19,6 +19,7 @@ import json
 from collections import defaultdict
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextvars import ContextVar
+from dataclasses import replace
 from typing import Any, cast
 from uuid import UUID, uuid4
 
@@ -66,7 +67,7 @@ from hitlagents.adapters.base import (
     ToolCallProposed,
     ToolCallResult,
 )
-from hitlagents.adapters.calls import ABANDONED, MAX_NAME, VERDICTS, not_there
+from hitlagents.adapters.calls import ABANDONED, MAX_NAME, VERDICTS, named, not_there
 from hitlagents.adapters.failures import (
     cut_off,
     damaged,
@@ -219,7 +220,7 @@ class Advance(HostedAdvance):
         # times a turn, and reads its own type hints for each part that is given.
         settings = self.adapter.model.settings
         return RunConfig(
-            model=Told(self, model),
+            model=Telling(self, model),
             model_settings=ModelSettings(**settings) if settings else None,
             # No trace leaves this house, and none is made.
             tracing_disabled=True,
@@ -340,9 +341,9 @@ class Advance(HostedAdvance):
         self.guarded.add(call.call_id)
         if tool.agent is not None:
             return await self._delegate(tool, context, call)
-        text = await self.ask(call, self._body(tool, context, call))
-        await self.finish(call.call_id, text)
-        return text
+        told = await self.ask(call, self._body(tool, context, call))
+        await self.finish(call.call_id, told.result)
+        return told.text
 
     def _body(
         self, tool: GuardedTool, context: ToolContext[Any], call: ToolCall
@@ -367,22 +368,23 @@ class Advance(HostedAdvance):
         async def begin(arguments: Mapping[str, Any]) -> str:
             return mark + json.dumps(arguments, ensure_ascii=False)
 
-        text = await self.ask(call, begin)
-        if not text.startswith(mark):
-            await self.finish(call.call_id, text)
-            return text
+        told = await self.ask(call, begin)
+        if not told.result.startswith(mark):
+            await self.finish(call.call_id, told.result)
+            return told.text
         token = INSIDE.set(call.call_id)
         try:
-            result = await tool.run(context, json.loads(text.removeprefix(mark)))
+            given = json.loads(told.result.removeprefix(mark))
+            result = await tool.run(context, given)
         finally:
             INSIDE.reset(token)
         answer = result if isinstance(result, str) else json.dumps(result, default=str)
         if not any(inner.parent == call.call_id for inner in self.open.values()):
             await self.finish(call.call_id, answer)
-        return answer
+        return replace(told, result=answer).text
 
 
-class Told(Model):
+class Telling(Model):
     """The model of one advance: tells the host of everything it says, as it says it."""
 
     def __init__(self, advance: Advance, model: Model) -> None:
@@ -496,7 +498,7 @@ class Turn:
         tidy = item.model_copy(
             update={
                 "call_id": f"call_{uuid4().hex[:24]}",
-                "name": (item.name or "(no name)")[:MAX_NAME],
+                "name": named(item.name),
                 "arguments": encodable(item.arguments)
                 if item.arguments.strip()
                 else "{}",

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from hitlagents.adapters.base import DataPage
+from hitlagents.toolcall import ToolError
 
 if TYPE_CHECKING:
     from django.db.models import QuerySet
@@ -36,7 +37,7 @@ ACCOUNTS = (
 )
 
 
-class BankError(Exception):
+class BankError(ToolError):
     """Why nothing was transferred or found, as a sentence for the model."""
 
 

@@ -25,7 +25,6 @@ from hitlagents.adapters.genkit import (
 )
 from hitlagents.adapters.genkit_models import from_environment
 from hitlagents.demo import bank, scripted_banking
-from hitlagents.demo.bank import BankError
 from hitlagents.engine.threads import in_database
 from hitlagents.toolcall import TOOL_CONTEXT
 
@@ -65,7 +64,17 @@ class BalanceInput(BaseModel):
 
 class TransferInput(BaseModel):
     # A float would round large and odd amounts after they were approved.
-    amount: Annotated[Decimal, WithJsonSchema({"type": "number", "title": "Amount"})]
+    amount: Annotated[
+        Decimal,
+        WithJsonSchema(
+            {
+                "type": "number",
+                "title": "Amount",
+                "exclusiveMinimum": 0,
+                "maximum": int(bank.MAX_AMOUNT),
+            }
+        ),
+    ]
     to_account: str = Field(
         alias="toAccount",
         title="To account",
@@ -75,28 +84,20 @@ class TransferInput(BaseModel):
 
 async def lookup_balance(input: BalanceInput) -> str:
     """Look up what is on an account."""
-    try:
-        return await in_database(
-            bank.balance, TOOL_CONTEXT.get().thread_id, input.account
-        )
-    except BankError as error:
-        return f"Error: {error}"
+    return await in_database(bank.balance, TOOL_CONTEXT.get().thread_id, input.account)
 
 
 async def transfer_money(input: TransferInput) -> str:
     """Transfer money from the main account to another account."""
     call = TOOL_CONTEXT.get()
-    try:
-        return await in_database(
-            bank.transfer,
-            call.thread_id,
-            run_id=call.run_id,
-            call_id=call.call_id,
-            amount=input.amount,
-            to=input.to_account,
-        )
-    except BankError as error:
-        return f"Error: {error}"
+    return await in_database(
+        bank.transfer,
+        call.thread_id,
+        run_id=call.run_id,
+        call_id=call.call_id,
+        amount=input.amount,
+        to=input.to_account,
+    )
 
 
 def tools() -> list[Tool]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from hitlagents.adapters.base import DataPage
+from hitlagents.toolcall import ToolError
 
 if TYPE_CHECKING:
     from django.db.models import QuerySet
@@ -24,7 +25,7 @@ MAX_TEXT = 200
 MAX_LISTED = 50
 
 
-class CalendarError(Exception):
+class CalendarError(ToolError):
     """Why the calendar was left as it is, as a sentence for the model."""
 
 
@@ -83,7 +84,8 @@ def listing(thread_id: UUID) -> str:
 
 
 def cancel(thread_id: UUID, meeting: str) -> str:
-    """Strike a meeting out. ``meeting`` is its number, its attendee or its topic.
+    """Strike a meeting out. ``meeting`` is its number, its attendee, its topic, or
+    topic "with" attendee.
 
     Raises CalendarError when that names none or several.
     """
@@ -142,11 +144,7 @@ def _named(entries: list[CalendarEntry], name: str) -> CalendarEntry:
         found = [entry for entry in entries if entry.pk == int(number[1])]
     else:
         wanted = name.casefold()
-        found = [
-            entry
-            for entry in entries
-            if wanted and wanted in {entry.attendee.casefold(), entry.topic.casefold()}
-        ]
+        found = [entry for entry in entries if wanted in _names(entry)]
     if not found:
         raise CalendarError(f"There is no meeting “{name}” in the calendar.")
     if len(found) > 1:
@@ -155,6 +153,11 @@ def _named(entries: list[CalendarEntry], name: str) -> CalendarEntry:
             f"“{name}” names several meetings: {which}. Say the number."
         )
     return found[0]
+
+
+def _names(entry: CalendarEntry) -> set[str]:
+    topic, attendee = entry.topic.casefold(), entry.attendee.casefold()
+    return {topic, attendee, f"{topic} with {attendee}"} - {""}
 
 
 def _line(value: Any) -> str:

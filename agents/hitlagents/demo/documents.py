@@ -20,7 +20,7 @@ from genkit_middleware import Artifacts
 from hitlagents.adapters.genkit_files import ThreadFiles
 from hitlagents.adapters.genkit_tools import Next
 from hitlagents.demo.workspace import Workspace
-from hitlagents.toolcall import TOOL_CONTEXT
+from hitlagents.toolcall import TOOL_CONTEXT, ToolError
 
 SEED = {
     "outline.md": "# Release notes\n\n- What is new\n- What was fixed\n",
@@ -71,7 +71,7 @@ class Deliverables(Artifacts):
             text = f"Contents of {output['name']}:\n{output['content']}"
             return MultipartToolResponse(output=text)
         if params.tool.name == "read_artifact":
-            return MultipartToolResponse(output=f"Error: {output['content']}")
+            raise ToolError(output["content"])
         return response
 
 

@@ -23,7 +23,7 @@ from hitlagents.adapters.agent_framework_models import from_environment
 from hitlagents.adapters.base import AgentSpec, Gating
 from hitlagents.adapters.chat_model import ChatModel
 from hitlagents.demo import scripted_file_ops
-from hitlagents.demo.workspace import Workspace, WorkspaceError, files_page
+from hitlagents.demo.workspace import Workspace, files_page
 from hitlagents.toolcall import TOOL_CONTEXT
 
 if TYPE_CHECKING:
@@ -86,18 +86,12 @@ def tools(root: Path) -> list[FunctionTool]:
     @tool
     def read_file(filename: Filename) -> str:
         """Read a text file of the workspace."""
-        try:
-            return here().read(filename)
-        except WorkspaceError as error:
-            return f"Error: {error}"
+        return here().read(filename)
 
     @tool(approval_mode="always_require")
     def delete_file(filename: Filename) -> str:
         """Delete a file of the workspace for good."""
-        try:
-            return here().delete(filename)
-        except WorkspaceError as error:
-            return f"Error: {error}"
+        return here().delete(filename)
 
     return [list_files, read_file, delete_file]
 

@@ -13,6 +13,7 @@ from typing import Any
 from uuid import UUID
 
 from hitlagents.adapters.base import DataPage
+from hitlagents.toolcall import ToolError
 
 MAX_LINE = 200
 MAX_BODY = 20_000
@@ -21,7 +22,7 @@ MAX_BODY = 20_000
 ADDRESS = r"^[^@\s,;<>]{1,64}@[^@\s,;<>]{1,120}$"
 
 
-class OutboxError(Exception):
+class OutboxError(ToolError):
     """Why nothing was sent, as a sentence for the model."""
 
 

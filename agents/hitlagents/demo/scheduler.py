@@ -22,7 +22,7 @@ from hitlagents.adapters.openai_agents import (
 )
 from hitlagents.adapters.openai_agents_models import from_environment
 from hitlagents.demo import calendar, scripted_scheduler
-from hitlagents.demo.calendar import CalendarError, Slot
+from hitlagents.demo.calendar import Slot
 from hitlagents.engine.threads import in_database
 from hitlagents.toolcall import TOOL_CONTEXT
 
@@ -141,12 +141,10 @@ async def cancel_meeting(meeting: str) -> str:
     """Cancel a meeting.
 
     Args:
-        meeting: The meeting's number, or who it is with, or its topic.
+        meeting: The meeting's number, or who it is with, or its topic, or “topic with
+            attendee”.
     """
-    try:
-        return await in_database(calendar.cancel, TOOL_CONTEXT.get().thread_id, meeting)
-    except CalendarError as error:
-        return f"Error: {error}"
+    return await in_database(calendar.cancel, TOOL_CONTEXT.get().thread_id, meeting)
 
 
 def make() -> Agent[Any]:

@@ -97,6 +97,11 @@ DENIED = (
     "the person who was asked declined to answer.",
 )
 
+#: How the desk begins and ends what it tells beside a result, and what else it tells there.
+CHANGED = "A reviewer changed the arguments of this call before approving it: "
+CHANGED_END = ". Only the changed call was approved"
+NOTED = "The reviewer who approved this call noted: "
+
 MAX_CALLS = 20
 MAX_SHOWN = 4000
 
@@ -172,8 +177,27 @@ def _account(since: Sequence[Item], part: Part) -> str:
 
 
 def _outcome(call: Call | None, text: str, part: Part) -> str:
-    """One result as a sentence. A reviewer may have changed the arguments, so what was
+    """One result in sentences. A reviewer may have changed the arguments, so what was
     done is quoted from the result, never from the call."""
+    given, beside = apart(text)
+    told = _given(call, given, part)
+    if beside.startswith(CHANGED):
+        changed = beside.removeprefix(CHANGED).partition(CHANGED_END)[0]
+        told = f"{told} The reviewer had changed it: {changed}."
+    _, noted, note = beside.partition(NOTED)
+    return f"{told} The reviewer noted “{cut(note)}”." if noted else told
+
+
+def apart(text: str) -> tuple[str, str]:
+    """What a call gave, and what the desk tells beside it."""
+    for beginning in (CHANGED, NOTED):
+        given, found, rest = text.partition(f"\n\n{beginning}")
+        if found:
+            return given, beginning + rest
+    return text, ""
+
+
+def _given(call: Call | None, text: str, part: Part) -> str:
     if call is None:
         return cut(text)
     wanted = part.in_words(call.tool, loaded(call.arguments))

@@ -258,9 +258,15 @@ def _cancelled(rest: str, quoted: Sequence[str]) -> Iterator[Wish]:
             for number in numbers:
                 yield _cancel(number)
             continue
+        topic = unquoted(
+            _without(before[: _start(before, _WHEN)], _ARTICLES | _VAGUE), quoted
+        )
         named = after[: min(_start(after, _WHEN), _start(after, _PURPOSE))]
-        words = named if found else before[: _start(before, _WHEN)]
-        name = unquoted(_without(words, _ARTICLES | _VAGUE), quoted)
+        person = unquoted(_without(named, _ARTICLES | _VAGUE), quoted)
+        if person.lower() in _NOBODY:
+            person = ""
+        words = (topic, "with" if topic and person else "", person)
+        name = " ".join(filter(None, words))
         if name and name.lower() not in _NOBODY:
             yield _cancel(name)
 

@@ -20,6 +20,7 @@ from hitlagents.demo.scripted import (
     Reply,
     Result,
     Wish,
+    apart,
     is_negated,
     joined,
     orders,
@@ -73,7 +74,7 @@ def _results(history: Sequence[Item]) -> Iterator[tuple[str, str]]:
         if isinstance(item, Call):
             tools[item.call_id] = item.tool
         elif isinstance(item, Result):
-            yield tools.get(item.call_id, ""), item.text
+            yield tools.get(item.call_id, ""), apart(item.text)[0]
 
 
 class Writer:
@@ -124,10 +125,13 @@ class Writer:
         """What one step asks for: turns of parallel calls, in its order."""
         now: dict[Wish, None] = {}
         later: list[list[Wish]] = []
-        place = _PLACE.match(text)
-        for verb, rest in orders(text, _VERB):
+        for verb, all_of_it in orders(text, _VERB):
             word = verb["verb"].lower()
+            # "…, and in notes.md, replace": that place belongs to the next order.
+            rest = _PLACE_AHEAD.sub("", all_of_it)
             if word in _REPLACING:
+                ahead = text[: verb.start()]
+                place = _PLACE.fullmatch(ahead) or _PLACE_AHEAD.search(ahead)
                 where = place["name"] if place else ""
                 for wish in _edits(rest, quoted, _named(where, quoted)):
                     now[wish] = None
@@ -136,8 +140,12 @@ class Writer:
                     later += self._appended(name, body)
             elif word in _WRITING:
                 artifact = bool(_ARTIFACT.search(rest))
-                for name, body in _texts(rest, quoted, artifact=artifact):
-                    now[_write(name, body, artifact=artifact)] = None
+                texts = list(_texts(rest, quoted, artifact=artifact))
+                for name, body in texts:
+                    # Beside others, a name without a text was not understood, and an empty
+                    # text would empty the file.
+                    if body or len(texts) == 1:
+                        now[_write(name, body, artifact=artifact)] = None
             else:
                 for wish in _reads(word, rest, quoted):
                     now[wish] = None
@@ -193,7 +201,12 @@ _HOLDING = re.compile(
     re.IGNORECASE,
 )
 _PLACE = re.compile(rf"(?:please )?in (?P<name>{_FILE}),? ", re.IGNORECASE)
+_PLACE_AHEAD = re.compile(
+    rf"(?:[,;]| and)(?: and)?(?: please)? in (?P<name>{_FILE}),? $", re.IGNORECASE
+)
 _EVERY = re.compile(r"\s*(?:all|every) ", re.IGNORECASE)
+#: Leads to the next order.
+_AND = re.compile(r"(?:[,;]| and)+ ?$", re.IGNORECASE)
 _SWAP = re.compile(r" (?:with|by|to|into|for) ", re.IGNORECASE)
 _FILLERS = re.compile(
     r"^(?:(?:a|an|the|me|new|text|words?|lines?|file|artifact|called|named) )+|^,? ?",
@@ -275,7 +288,7 @@ def _edits(rest: str, quoted: Sequence[str], place: str) -> Iterator[Wish]:
         return
     everywhere = _EVERY.match(rest)
     old = _named(rest[everywhere.end() if everywhere else 0 : swap.start()], quoted)
-    new = rest[swap.end() :]
+    new = _AND.sub("", rest[swap.end() :])
     at = _AT.search(new)
     if at is not None:
         place, new = _named(at["name"], quoted), new[: at.start()]

@@ -28,9 +28,9 @@ from typing_extensions import TypedDict
 
 from hitlagents.adapters.langgraph_parts import agent, call_tool, chat_model
 from hitlagents.demo import outbox, scripted_support, tickets
-from hitlagents.demo.outbox import Mail, OutboxError
+from hitlagents.demo.outbox import Mail
 from hitlagents.engine.threads import in_database
-from hitlagents.toolcall import TOOL_CONTEXT
+from hitlagents.toolcall import TOOL_CONTEXT, ToolError
 
 MAX_REPLIES = 10
 MAX_REVISIONS = 5
@@ -93,7 +93,7 @@ async def refund_invoice(invoice: Invoice, reason: Reason = "") -> str:
     """Pay an invoice back, and write to the customer about it."""
     ticket = tickets.by_invoice(invoice)
     if ticket is None:
-        return f"Error: There is no invoice {invoice[:80]}."
+        raise ToolError(f"There is no invoice {invoice[:80]}.")
     mail = Mail(
         to=ticket.address,
         subject=f"Refund of invoice {ticket.invoice}",
@@ -103,22 +103,15 @@ async def refund_invoice(invoice: Invoice, reason: Reason = "") -> str:
 
 
 async def send_email(arguments: Mapping[str, Any]) -> str:
-    try:
-        mail = Mail(**arguments)
-    except OutboxError as error:
-        return f"Error: {error}"
-    return await _sent(partial(outbox.send, mail))
+    return await _sent(partial(outbox.send, Mail(**arguments)))
 
 
 async def _sent(send: Callable[..., str]) -> str:
     """Send as the call that is under way."""
     call = TOOL_CONTEXT.get()
-    try:
-        return await in_database(
-            send, thread_id=call.thread_id, run_id=call.run_id, call_id=call.call_id
-        )
-    except OutboxError as error:
-        return f"Error: {error}"
+    return await in_database(
+        send, thread_id=call.thread_id, run_id=call.run_id, call_id=call.call_id
+    )
 
 
 # Planning

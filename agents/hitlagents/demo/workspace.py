@@ -17,6 +17,7 @@ from urllib.parse import quote
 from uuid import UUID
 
 from hitlagents.adapters.base import DataPage
+from hitlagents.toolcall import ToolError
 
 MAX_BYTES = 100_000
 MAX_LISTED = 200
@@ -42,7 +43,7 @@ _DEVICES = frozenset(
 )
 
 
-class WorkspaceError(Exception):
+class WorkspaceError(ToolError):
     """Why a name was refused or a file could not be used, as a sentence for the model."""
 
 

@@ -85,8 +85,8 @@ class Worker:
         except asyncio.CancelledError:
             await in_queue(queue.put_back, row)
             raise
-        # SystemExit too: a tool that calls exit() must not end the worker.
-        except (Exception, SystemExit) as error:
+        # Those two also: a tool that calls exit() must not end the worker.
+        except (Exception, SystemExit, KeyboardInterrupt) as error:
             logger.exception("worker: Task %s failed.", row.task_path)
             await in_queue(queue.fail, row, error)
 

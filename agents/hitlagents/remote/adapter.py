@@ -281,7 +281,7 @@ class _Advance:
         for (each, answer), given in zip(pairs, entries, strict=True):
             if answer.verdict == Verdict.APPROVE:
                 continue
-            told = await self.host.guard(answer.call, _never)
+            told = (await self.host.guard(answer.call, _never)).result
             if answer.verdict == Verdict.DENY and not given.carries_note:
                 told = f"{told} The agent itself was only told no."
             if each.call_id not in results:

@@ -46,7 +46,7 @@ def entry(
         payload |= _beside(waiting, answer.answer) if habits.takes_extras else {}
         if answer.arguments is not None:
             payload["editedArgs"] = dict(arguments or answer.arguments)
-    elif habits.takes_extras:
+    if habits.takes_extras and answer.text:
         note = note_key(waiting.schema)
         if note:
             payload[note] = answer.text

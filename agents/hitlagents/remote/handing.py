@@ -19,6 +19,7 @@ from hitlagents.adapters.base import (
     Host,
     OutcomeLost,
     Paused,
+    Told,
     ToolCallResult,
 )
 from hitlagents.remote.client import Lost, NotTaken
@@ -36,7 +37,7 @@ class NotExecuted(Exception):
     """An approved call was not sent."""
 
 
-def _noted(guard: asyncio.Task[str]) -> None:
+def _noted(guard: asyncio.Task[Told]) -> None:
     """Nobody waits for this guard any more; the ledger has what it found."""
     if not guard.cancelled():
         guard.exception()
@@ -103,7 +104,7 @@ class Handing:
                 continue
             del self._bodies[key]
             try:
-                earlier[key] = body.guard.result()
+                earlier[key] = body.guard.result().result
             except BaseException:
                 await self._withdraw()
                 raise

@@ -25,6 +25,7 @@ from hitlagents.adapters.base import (
     Interrupted,
     StopRun,
     TextDelta,
+    Told,
     ToolCallProposed,
     ToolCallResult,
 )
@@ -251,6 +252,24 @@ def test_a_verdict_does_what_it_says(bench, name):
     assert [c.arguments for c in it.host.guarded] == [answer.call.arguments]
 
 
+def test_what_is_told_beside_a_result_reaches_the_model_and_not_the_page(bench):
+    """A reviewer changed the arguments: the model reads it, also when the framework
+    resumes a second time. Pages read data in a result, so it stays as the tool gave it."""
+    it = bench(Reply("", [call("transfer", amount=5), call("lookup", "c2", name="x")]))
+    it.script = plays(it.script([Said("user", "go")]), heard)
+    paused = it.pause()
+    note = 'A reviewer changed amount (was 5, now 4) "<b>\n🙅'
+    answer = it.host.decide(
+        paused.interrupts[0], Verdict.APPROVE, arguments={"amount": 4}, text=note
+    )
+    for _ in range(2):
+        it.host.happenings.clear()
+        assert isinstance(it.resume(paused, [answer]), Finished)
+        assert f"I heard: Sent 4 to bob.\n\n{note} | x is known" in it.host.text
+        assert it.host.results[answer.call.call_id] == "Sent 4 to bob."
+    assert it.tools.effects.count("transfer 4 to bob") == 1
+
+
 def test_an_answer_beside_an_approval_reaches_the_tool(bench):
     it = bench(Reply("", [call("book", day="monday")]), heard)
     paused = it.pause()
@@ -429,10 +448,10 @@ def test_a_cancelled_advance_ends_at_once(bench):
     entered = asyncio.Event()
 
     class Hanging(FakeHost):
-        async def guard(self, call: ToolCall, body: Any) -> str:
+        async def guard(self, call: ToolCall, body: Any) -> Told:
             entered.set()
             await asyncio.Event().wait()
-            return ""
+            raise AssertionError
 
     async def cancel() -> None:
         host = Hanging()

@@ -441,6 +441,25 @@ def test_an_artifact_survives_a_model_that_fails_after_it_was_written(tmp_path):
     assert [name for name, _ in host.entered].count("write_artifact") == 1
 
 
+def test_m15_a_changed_artifact_is_told_as_changed(tmp_path):
+    host = FakeHost(allowed=["list_files"])
+    script = plays(Reply("", WRITE[1:2]), heard)
+    paused = begin(writer(script, tmp_path), host)
+    changed = {"name": "plan.md", "content": "C"}
+    answer = host.decide(
+        paused.interrupts[0],
+        Verdict.APPROVE,
+        arguments=changed,
+        text="A reviewer changed it.",
+    )
+    done = go_on(writer(script, tmp_path), host, paused, [answer])
+    assert done.state["session"]["artifacts"][0]["parts"] == [{"text": "C"}]
+    [saved] = host.results.values()
+    assert "saved" in saved
+    assert "changed" not in saved
+    assert host.text == f"I heard: {saved}\n\nA reviewer changed it."
+
+
 def test_instructions_are_not_stored_with_the_conversation(tmp_path):
     state = None
     for _ in range(3):

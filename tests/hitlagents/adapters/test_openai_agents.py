@@ -191,7 +191,10 @@ def test_a_helper_may_be_held_itself():
     assert len(family.conversations) == 1
     answers = [
         host.decide(
-            paused.interrupts[0], Verdict.APPROVE, arguments={"input": "only look"}
+            paused.interrupts[0],
+            Verdict.APPROVE,
+            arguments={"input": "only look"},
+            text="A reviewer changed it.",
         ),
         deny(host, paused.interrupts[1]),
     ]
@@ -203,6 +206,9 @@ def test_a_helper_may_be_held_itself():
     assert isinstance(done, Finished)
     assert family.tools.effects == ["lookup y", "delete x"]
     assert "denied this call" in host.text
+    helped = "Helper says: Deleted x. | y is known"
+    assert f"I heard: {helped}\n\nA reviewer changed it. | Not executed" in host.text
+    assert helped in host.results.values()
 
 
 @pytest.mark.parametrize(

@@ -135,7 +135,7 @@ class Clerk:
             if call.tool == "colour":
                 told = f"The answer is {json.dumps(answer.answer)}."
             else:
-                told = await host.guard(call, body(call))
+                told = (await host.guard(call, body(call))).result
             await host.emit(ToolCallResult(call_id=call.call_id, content=told))
         if resume.state.get("stumbles"):
             raise AgentRunError("The model is out.", retryable=True)

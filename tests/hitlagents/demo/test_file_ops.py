@@ -15,6 +15,7 @@ from hitlagents import catalog
 from hitlagents.adapters.agent_framework_models import scripted as scripted_model
 from hitlagents.adapters.base import Finished, Gating, Interrupted, Resume
 from hitlagents.demo import file_ops, scripted_file_ops
+from hitlagents.demo.scripted import CHANGED, CHANGED_END, NOTED
 from tests.hitlagents.fakes import FakeHost, approve, deny, start, through_json
 
 pytestmark = pytest.mark.once
@@ -117,11 +118,21 @@ def test_what_a_file_says_is_data(desk):
 
 def test_a_reviewers_change_is_what_happens_and_what_is_said(desk):
     paused = desk.say("delete report.txt")
+    told = (
+        f'{CHANGED}filename (was "report.txt", now "notes.md"){CHANGED_END}; do not '
+        f"propose it again as it was. {NOTED}Not that one."
+    )
     edited = desk.host.decide(
-        paused.interrupts[0], Verdict.APPROVE, arguments={"filename": "notes.md"}
+        paused.interrupts[0],
+        Verdict.APPROVE,
+        arguments={"filename": "notes.md"},
+        text=told,
     )
     desk.answer(paused, [edited])
-    assert desk.host.text.endswith("Deleted notes.md.")
+    assert desk.host.text.endswith(
+        'Deleted notes.md. The reviewer had changed it: filename (was "report.txt", now '
+        '"notes.md"). The reviewer noted “Not that one.”.'
+    )
     assert "report.txt" in desk.files
 
 

@@ -122,9 +122,12 @@ def wishes(text: str) -> list[tuple[str, ...]]:
         ("cancel #3 and 4", [("cancel", "3"), ("cancel", "4")]),
         ("call off meeting 12", [("cancel", "12")]),
         ("cancel the 1:1", [("cancel", "1:1")]),
+        ("Cancel the 1:1 with Alice", [("cancel", "1:1 with Alice")]),
+        ("cancel the retro with me", [("cancel", "retro")]),
+        ("cancel the meeting with me", []),
         (
             "cancel my 1:1 with Bob and the call with Carol",
-            [("cancel", "Bob"), ("cancel", "Carol")],
+            [("cancel", "1:1 with Bob"), ("cancel", "Carol")],
         ),
         (
             "cancel the call with Bob and schedule a demo with Eve",

@@ -72,6 +72,21 @@ def wishes(text: str) -> list[tuple[str, ...]]:
             [("edit_file", "draft.txt", "risky", "dangerous")],
         ),
         (
+            "Write “Ready.” to status.md and in draft.txt, replace “a” with “b”",
+            [
+                ("write_file", "status.md", "Ready."),
+                ("edit_file", "draft.txt", "a", "b"),
+            ],
+        ),
+        (
+            "In draft.txt, replace “a” with “b” and write “Ready.” to status.md",
+            [
+                ("edit_file", "draft.txt", "a", "b"),
+                ("write_file", "status.md", "Ready."),
+            ],
+        ),
+        ("write “x” to a.txt and b.txt", [("write_file", "a.txt", "x")]),
+        (
             "replace all foo with bar in notes.md",
             [("edit_file", "notes.md", "foo", "bar", True)],
         ),

@@ -271,11 +271,12 @@ def test_a_deadline_between_two_sweeps_is_kept(ready, advances, start_worker):
 
 
 @pytest.mark.parametrize("where", ["body", "model"])
+@pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt])
 def test_a_tool_or_a_model_that_exits_ends_its_run_and_not_the_worker(
-    mia, monkeypatch, start_worker, where
+    mia, monkeypatch, start_worker, where, kind
 ):
     def leave(*_):
-        raise SystemExit("as the test wants it")
+        raise kind("as the test wants it")
 
     adapter = Play([[("post_note", {"text": "x"})]], **{where: leave})
     monkeypatch.setattr(registry, "adapter_for", lambda slug, allowed: adapter)

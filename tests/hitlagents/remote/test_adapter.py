@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from copy import deepcopy
 from pathlib import Path
 from uuid import uuid4
 
@@ -396,6 +397,21 @@ def test_m15_edits_are_a_full_replacement_and_nothing_else_goes_along(serve):
     go_on(agent, host, paused, [answer])
     payload = remote.bodies[1]["resume"][0]["payload"]
     assert payload == {"approved": True, "editedArgs": {"filename": "other"}}
+
+
+def test_m15_an_agent_that_takes_a_note_is_told_of_the_edit(serve):
+    schema = deepcopy(EDITS)
+    schema["properties"]["reason"] = {"type": "string"}
+    remote = serve(pauses(responseSchema=schema), sse(started(), finished()))
+    host, agent = FakeHost(), adapter(remote)
+    paused = begin(agent, host)
+    edited = {"filename": "other"}
+    answer = host.decide(
+        paused.interrupts[0], Verdict.APPROVE, arguments=edited, text="Changed."
+    )
+    go_on(agent, host, paused, [answer])
+    payload = remote.bodies[1]["resume"][0]["payload"]
+    assert payload == {"approved": True, "editedArgs": edited, "reason": "Changed."}
 
 
 def test_m15_edits_an_agent_does_not_take_are_not_sent(serve):
@@ -888,7 +904,7 @@ def test_m18_a_run_that_is_taken_away_still_hears_what_its_tool_did(serve):
 
     host.guard = shielded
     asyncio.run(scenario())
-    assert entered[0].result() == "Deleted."
+    assert entered[0].result().result == "Deleted."
     assert list(host.ledger.values()) == ["Deleted."]
 
 
