@@ -267,7 +267,10 @@ class Happenings(AsyncCallbackHandler):
             message.id = message.id or f"msg-{uuid4().hex}"
             text = str(message.text)
             if message.id not in self._seen and text:
-                await self.advance.tell(TextDelta(message_id=message.id, delta=text))
+                # Whole already: a turn that ends, and waits while a model is speaking.
+                whole = Turn(number=0, silent=False, message_id=message.id)
+                whole.waiting = text
+                await self._end(whole)
             self._seen.add(message.id)
 
 

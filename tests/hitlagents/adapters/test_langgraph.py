@@ -11,6 +11,7 @@ import pickle
 from collections.abc import Sequence
 from copy import deepcopy
 from typing import Any, cast
+from uuid import uuid4
 
 import ormsgpack
 import pytest
@@ -802,6 +803,8 @@ class Told:
         ("a:1 b:x c:p a. b:y c:q b. c.", ["1", "xy", "pq"]),
         # Words before calls are told before them, so the message they cut goes on as two.
         ("a:1 b:x b! b. a:2 a.", ["1", "x", "2"]),
+        # What a node writes comes whole, and cuts in on nobody.
+        ("n:p a:1 n:x b:y n:z a:2 a. b.", ["p", "12", "x", "z", "y"]),
     ],
 )
 def test_words_of_several_models_are_told_whole_and_in_order(steps, texts):
@@ -809,10 +812,17 @@ def test_words_of_several_models_are_told_whole_and_in_order(steps, texts):
     happenings = Happenings(cast("Any", told))
     turns = {name: Turn(number=1, silent=False) for name in "abc"}
 
+    async def node(text: str) -> None:
+        run = uuid4()
+        happenings._nodes.add(run)
+        await happenings.on_chain_end({"messages": [AIMessage(text)]}, run_id=run)
+
     async def go() -> None:
         for step in steps.split():
-            turn, what = turns[step[0]], step[1:]
-            if what == ".":
+            turn, what = turns.get(step[0], turns["a"]), step[1:]
+            if step[0] == "n":
+                await node(what[1:])
+            elif what == ".":
                 await happenings._end(turn)
             elif what == "!":
                 turn.pieces.add({"id": "c1", "name": "lookup", "args": "{}"})
