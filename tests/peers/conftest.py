@@ -1,0 +1,143 @@
+"""Peers as processes, and the desk in front of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from approvals.models import Run
+from hitlagents import conversations
+from hitlagents.models import RemoteAgent
+from hitlsite.paths import BASE_DIR
+from tests.hitlagents.driving import advance, rules
+
+#: Seconds for what takes two or three on a machine that is not busy.
+PATIENCE = 120
+
+
+class Peer:
+    """A server in a process of its own, which can be killed and started again."""
+
+    def __init__(self, folder: Path, python: str, server: str) -> None:
+        self.folder = folder
+        self._command = [python, "-m", f"tests.peers.{server}", str(folder)]
+        self._process: subprocess.Popen[bytes] | None = None
+        self.port = 0
+        self.start()
+
+    def start(self) -> None:
+        """Start it, where it was before if it was."""
+        (self.folder / "port").unlink(missing_ok=True)
+        again = [str(self.port)] if self.port else []
+        keep = ("PATH", "HOME", "LANG", "TMPDIR")
+        with (self.folder / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [*self._command, *again],
+                cwd=BASE_DIR,
+                env={name: os.environ[name] for name in keep if name in os.environ},
+                stdout=log,
+                stderr=log,
+            )
+        until = time.monotonic() + PATIENCE
+        while not (self.folder / "port").exists():
+            running = self._process.poll() is None and time.monotonic() < until
+            assert running, (self.folder / "log").read_text()
+            time.sleep(0.02)
+        self.port = int((self.folder / "port").read_text())
+
+    def kill(self) -> None:
+        """As ``kill -9`` does."""
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait(PATIENCE)
+
+    def clear(self) -> None:
+        """As if nothing had been noted yet."""
+        for name in ("ran.jsonl", "told.jsonl", "answers.jsonl", "hold"):
+            (self.folder / name).unlink(missing_ok=True)
+
+    def hold(self) -> None:
+        """Let no tool come to its end."""
+        (self.folder / "hold").touch()
+
+    def release(self) -> None:
+        (self.folder / "hold").unlink(missing_ok=True)
+
+    def noted(self, name: str) -> list[Any]:
+        file = self.folder / f"{name}.jsonl"
+        lines = file.read_text("utf-8").splitlines() if file.exists() else []
+        return [json.loads(line) for line in lines]
+
+    @property
+    def deleted(self) -> list[str]:
+        """The files that its tool was entered for, in order."""
+        return [
+            arguments["filename"]
+            for tool, arguments in self.noted("ran")
+            if tool == "delete_file"
+        ]
+
+    @property
+    def told(self) -> list[str]:
+        """What its model was given last, message by message."""
+        return [text for _role, text in self.noted("told")[-1]]
+
+
+@pytest.fixture(scope="module")
+def start_peer(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Callable[[str, str], Peer]]:
+    """Start the server of a module of this folder."""
+    started: list[Peer] = []
+
+    def start(python: str, server: str) -> Peer:
+        folder = tmp_path_factory.mktemp("peer")
+        started.append(Peer(folder, python, server))
+        return started[-1]
+
+    yield start
+    for peer in started:
+        peer.kill()
+
+
+@pytest.fixture
+def behind_desk(desk: None) -> Callable[..., RemoteAgent]:
+    """Register an address as the remote agent *peer*, everything of which is held."""
+
+    def register(url: str, profile: str, **fields: Any) -> RemoteAgent:
+        headers = fields.pop("headers", {})
+        agent = RemoteAgent(
+            slug="peer",
+            name="Peer",
+            url=url,
+            profile=profile,
+            allow_private=True,
+            connect_seconds=10,
+            idle_seconds=PATIENCE,
+            **fields,
+        )
+        agent.headers = headers
+        agent.save()
+        rules("peer")
+        return agent
+
+    return register
+
+
+@pytest.fixture
+def say(mia: Any) -> Callable[..., Run]:
+    """Have Mia say something to it, and let the run go as far as it gets."""
+
+    def send(text: str, *, after: Run | None = None) -> Run:
+        thread = after.thread if after else conversations.open_thread("peer", owner=mia)
+        run = conversations.send(getattr(thread, "pk", thread), text, author=mia)
+        return advance(run)
+
+    return send
