@@ -20,8 +20,7 @@ from typing import Any
 FOLDER = Path(sys.argv[1]) if len(sys.argv) > 1 else Path()
 
 #: A call that a person's message asks for, such as "delete a.txt".
-_ASKED = re.compile(r"(delete|list)(?: (\S+))?")
-_TOOLS = {"delete": "delete_file", "list": "list_files"}
+_ASKED = re.compile(r"delete (\S+)|list")
 
 
 def note(name: str, line: Any) -> None:
@@ -41,11 +40,10 @@ def run(tool: str, **arguments: Any) -> str:
 
 def asked(message: str) -> list[tuple[str, dict[str, Any]]]:
     """The calls a model makes of a person's message; what it does not know is talk."""
-    calls: list[tuple[str, dict[str, Any]]] = []
-    for verb, name in _ASKED.findall(message.lower()):
-        arguments = {"filename": name} if verb == "delete" else {}
-        calls.append((_TOOLS[verb], arguments))
-    return calls
+    return [
+        ("delete_file", {"filename": name}) if name else ("list_files", {})
+        for name in _ASKED.findall(message)
+    ]
 
 
 def reply(results: Sequence[str]) -> str:

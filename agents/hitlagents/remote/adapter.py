@@ -9,7 +9,7 @@ until a person has said what happened.
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence, Set
 from contextlib import aclosing
 from typing import Any, ClassVar, Protocol
 from uuid import UUID, uuid4
@@ -195,7 +195,8 @@ class _Advance:
             ]
             resume = _merged(entries)
             if approved:
-                reader, outcome = await self._hand_over(handing, resume)
+                calls = {(each.call.turn, each.call.call_id) for each in approved}
+                reader, outcome = await self._hand_over(handing, calls, resume)
             else:
                 reader, outcome = await self.send(
                     list(self.kept.messages), place=self.kept.run, resume=resume
@@ -225,11 +226,13 @@ class _Advance:
         return pairs
 
     async def _hand_over(
-        self, handing: Handing, resume: Sequence[Mapping[str, Any]]
+        self, handing: Handing, calls: Set[Key], resume: Sequence[Mapping[str, Any]]
     ) -> tuple[Reader, Outcome]:
         """Send the approvals. Raises StopRun when what came of one is not known."""
-        reader = self._reader(list(self.kept.messages))
-        handing.send(self._answer(reader, resume))
+        reader = self._reader(list(self.kept.messages), awaited=calls)
+        handing.send(
+            self._answer(reader, resume), lambda: self._asked_again(reader, calls)
+        )
         while (happening := await handing.next()) is not None:
             await self.host.emit(happening)
         await handing.settled()
@@ -241,6 +244,19 @@ class _Advance:
                 str(problem), retryable=isinstance(problem, NotTaken)
             ) from problem
         return reader, await self._outcome(reader)
+
+    def _asked_again(self, reader: Reader, calls: Set[Key]) -> Set[Key]:
+        """Those of the calls that the agent asks about again, in the same words."""
+        try:
+            pause = self._pause(reader)
+        except AgentRunError:
+            return set()
+        asked = pause.open if pause else ()
+        return {
+            each.key
+            for each in self.kept.open
+            if each.key in calls and any(again.repeats(each) for again in asked)
+        }
 
     async def _not_again(self, handing: Handing, earlier: Mapping[Key, str]) -> Outcome:
         """An earlier attempt has sent these approvals: end the run without sending any.
@@ -324,7 +340,9 @@ class _Advance:
     def _label(self) -> str:
         return f"{self.host.run_id}-{self.kept.turn + 1}"
 
-    def _reader(self, messages: list[Message]) -> Reader:
+    def _reader(
+        self, messages: list[Message], *, awaited: Set[Key] = frozenset()
+    ) -> Reader:
         return Reader(
             turn=self.kept.turn + 1,
             messages=messages,
@@ -334,6 +352,9 @@ class _Advance:
                 for each in self.kept.open
                 if each.tool_call_id
             },
+            awaited=frozenset(
+                each.tool_call_id for each in self.kept.open if each.key in awaited
+            ),
             phantoms=self.adapter.habits.phantom_tools,
         )
 
