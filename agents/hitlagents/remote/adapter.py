@@ -75,6 +75,7 @@ class Journal(Protocol):
 class RemoteAdapter:
     """One remote agent, as its row was when this was made.
 
+    ``together``: what staff said of several answers, if not what is known of the profile.
     ``may_repost``: whether a person's retry may send again what was lost before, unless
     it carries an approval: for that only the ledger counts.
     """
@@ -91,7 +92,7 @@ class RemoteAdapter:
         endpoint: Endpoint,
         journal: Journal,
         profile: str,
-        together: Together,
+        together: Together | None = None,
         may_repost: bool = False,
     ) -> None:
         self.endpoint = endpoint
@@ -217,7 +218,7 @@ class _Advance:
             problem = unfit(each, answer, self.adapter.habits)
             if problem:
                 raise AgentRunError(problem, retryable=False)
-        if len(pairs) > 1 and self.adapter.together == Together.SINGLE:
+        if self._cannot_be_answered:
             raise AgentRunError(
                 "This agent cannot be answered while several of its calls wait. Cancel "
                 "the run, and have it propose one call at a time.",
@@ -313,8 +314,7 @@ class _Advance:
         for _ in range(MAX_DROPS):
             shapes = [dropped(each, self.adapter.habits) for each in self.kept.open]
             told = [Entry(shape=shape) for shape in shapes if shape is not None]
-            several = len(shapes) > 1 and self.adapter.together == Together.SINGLE
-            if not shapes or several or len(told) < len(shapes):
+            if not shapes or self._cannot_be_answered or len(told) < len(shapes):
                 break
             reader = self._reader(list(self.kept.messages))
             try:
@@ -335,6 +335,17 @@ class _Advance:
             )
 
     # What is sent, and what is kept
+
+    @property
+    def _open_ids(self) -> list[str]:
+        return [each.id for each in self.kept.open]
+
+    @property
+    def _cannot_be_answered(self) -> bool:
+        """Several wait, and the agent takes one answer only."""
+        adapter = self.adapter
+        together = adapter.habits.together_for(self._open_ids, adapter.together)
+        return len(self.kept.open) > 1 and together == Together.SINGLE
 
     @property
     def _label(self) -> str:
@@ -372,7 +383,10 @@ class _Advance:
             "forwardedProps": {},
             "protocolVersion": PROTOCOL_VERSION,
         }
-        if resume:
+        if resume and self.adapter.habits.by_map(self._open_ids):
+            given = {each["interruptId"]: each["payload"] for each in resume}
+            body["forwardedProps"] = {"command": {"resume": given}}
+        elif resume:
             body["resume"] = list(resume)
         self._run = body["runId"]
         return body

@@ -118,15 +118,18 @@ def read_pause(
     *,
     turn: int,
     profile: str,
-    together: Together,
+    together: Together | None,
 ) -> Pause:
     """Make requests of the interrupts that ended a run.
 
-    ``calls``: the tool calls of the answer by the remote's ids. What was sent twice is
+    ``calls``: the tool calls of the answer by the remote's ids. ``together``: what staff
+    said of several answers. What was sent twice is
     one request; two different ones that share an id are two, which can only be answered
     alike. Raises ValueError with a sentence for what cannot be asked.
     """
-    reader = _Reader(calls, turn, HABITS[profile], together)
+    habits = HABITS[profile]
+    ids = [_text(interrupt.get("id")) for interrupt in interrupts]
+    reader = _Reader(calls, turn, habits, habits.together_for(ids, together))
     seen: list[Mapping[str, Any]] = []
     for interrupt in interrupts:
         if interrupt not in seen:

@@ -7,7 +7,8 @@ as their documents and bug reports have them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from django.db.models import TextChoices
@@ -46,8 +47,23 @@ class Habits:
     takes_extras: bool = True
     #: Calls it makes up for its own pages.
     phantom_tools: frozenset[str] = frozenset()
+    #: How its interrupts' ids look where it takes its answers as a map of these ids, in a
+    #: place of its own: then it takes several, each with its own answer.
+    map_ids: re.Pattern[str] | None = None
     #: Codes of RUN_ERROR after which no tool has run, by how they begin.
     nothing_ran: tuple[str, ...] = ()
+
+
+    def by_map(self, ids: Iterable[str]) -> bool:
+        """Whether the answers to these interrupts go as a map."""
+        pattern = self.map_ids
+        return pattern is not None and all(pattern.fullmatch(each) for each in ids)
+
+    def together_for(self, ids: Iterable[str], ruled: Together | None) -> Together:
+        """Which answers these interrupts may get; ``ruled``: what staff said of it."""
+        if ruled is not None:
+            return ruled
+        return Together.ANY if self.by_map(ids) else self.together
 
 
 HABITS: Mapping[str, Habits] = {
@@ -62,8 +78,14 @@ HABITS: Mapping[str, Habits] = {
     # Without the call in the answer it cannot match the two, and its run dies.
     Profile.DOTNET: Habits(echoes_call=True),
     Profile.OPENAI_AGENTS: Habits(cancel_ends_run=False),
-    # Several answers in one resume are an error. A cancelled one reaches the node as a
-    # value that counts as true, so that a careless node takes it for a yes.
-    Profile.LANGGRAPH: Habits(together=Together.SINGLE, takes_cancelled=False),
+    # The protocol's own answers lose their ids there: several are an error, and one that
+    # comes twice answers whatever waits by then. A map by LangGraph's ids does neither. A
+    # cancelled one reaches the node as a value that counts as true, so that a careless
+    # node takes it for a yes.
+    Profile.LANGGRAPH: Habits(
+        together=Together.SINGLE,
+        takes_cancelled=False,
+        map_ids=re.compile("[0-9a-f]{32}"),
+    ),
     Profile.OTHER: Habits(),
 }

@@ -262,7 +262,7 @@ class Reader:
 
     def _take_custom(self, event: Event) -> None:
         if event.get("name") == "on_interrupt":
-            self._asked.append(_custom_interrupt(event.get("value"), len(self._asked)))
+            self._asked.append(_custom_interrupt(event, len(self._asked)))
 
     def _finish(self, event: Event) -> Iterator[Happening]:
         for remote_id in list(self._open_calls):
@@ -358,13 +358,18 @@ def _said_since_user(messages: Sequence[Message]) -> set[str]:
     return said
 
 
-def _custom_interrupt(value: Any, number: int) -> Mapping[str, Any]:
-    """What an older server asks by an event of its own, without an id: any id answers it."""
+def _custom_interrupt(event: Event, number: int) -> Mapping[str, Any]:
+    """What a server asks by an event of its own, which has no place for an id.
+
+    It may be with the event that the server made this of. Without it any id answers.
+    """
+    value, source = event.get("value"), event.get("rawEvent")
+    remote_id = _text(source.get("id")) if isinstance(source, Mapping) else ""
     if isinstance(value, str):
         with contextlib.suppress(ValueError):
             value = json.loads(value)
     shape: dict[str, Any] = {
-        "id": f"on-interrupt-{number + 1}",
+        "id": remote_id or f"on-interrupt-{number + 1}",
         "reason": "langgraph:interrupt",
         "metadata": {"langgraph": {"raw": value}},
     }
