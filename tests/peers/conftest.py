@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from django.db import connections
 
 from approvals.models import Run
 from hitlagents import conversations
@@ -63,6 +66,9 @@ class Peer:
         for name in ("ran.jsonl", "told.jsonl", "answers.jsonl", "hold"):
             (self.folder / name).unlink(missing_ok=True)
 
+    def url(self, path: str) -> str:
+        return f"http://127.0.0.1:{self.port}/{path}"
+
     def hold(self) -> None:
         """Let no tool come to its end."""
         (self.folder / "hold").touch()
@@ -74,6 +80,13 @@ class Peer:
         file = self.folder / f"{name}.jsonl"
         lines = file.read_text("utf-8").splitlines() if file.exists() else []
         return [json.loads(line) for line in lines]
+
+    def until_entered(self, count: int = 1) -> None:
+        """Wait until so many tools have been entered."""
+        until = time.monotonic() + PATIENCE
+        while len(self.noted("ran")) < count:
+            assert time.monotonic() < until, "no tool was entered"
+            time.sleep(0.02)
 
     @property
     def deleted(self) -> list[str]:
@@ -107,6 +120,23 @@ def start_peer(
         peer.kill()
 
 
+@contextmanager
+def meanwhile(work: Callable[[], Any]) -> Iterator[None]:
+    """Do something on another thread; it has to be done at the end."""
+
+    def do() -> None:
+        try:
+            work()
+        finally:
+            connections.close_all()
+
+    thread = threading.Thread(target=do)
+    thread.start()
+    yield
+    thread.join(PATIENCE)
+    assert not thread.is_alive()
+
+
 @pytest.fixture
 def behind_desk(desk: None) -> Callable[..., RemoteAgent]:
     """Register an address as the remote agent *peer*, everything of which is held."""
@@ -119,7 +149,6 @@ def behind_desk(desk: None) -> Callable[..., RemoteAgent]:
             url=url,
             profile=profile,
             allow_private=True,
-            connect_seconds=10,
             idle_seconds=PATIENCE,
             **fields,
         )

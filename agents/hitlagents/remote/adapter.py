@@ -22,6 +22,7 @@ from hitlagents.adapters.base import (
     Happening,
     Host,
     Interrupted,
+    NoResult,
     Outcome,
     Resume,
     Start,
@@ -33,7 +34,7 @@ from hitlagents.adapters.failures import damaged
 from hitlagents.remote import client
 from hitlagents.remote.answers import Entry, dropped, entry, unfit
 from hitlagents.remote.client import Endpoint, Lost, NotTaken
-from hitlagents.remote.handing import Handing, Key, NotExecuted
+from hitlagents.remote.handing import Handing, Key
 from hitlagents.remote.interrupts import OpenInterrupt, Pause, read_pause
 from hitlagents.remote.kept import SCHEMA, Kept
 from hitlagents.remote.profiles import HABITS, Together
@@ -264,8 +265,8 @@ class _Advance:
 
         What the ledger knows of them becomes part of the conversation.
         """
-        what = "Not sent: another approval of the same request was sent before."
-        handing.end(NotExecuted(what))
+        what = "Not executed: another approval of the same request was sent before."
+        handing.end(NoResult(what))
         await handing.settled()
         messages = list(self.kept.messages)
         for each in self.kept.open:
@@ -359,12 +360,14 @@ class _Advance:
             messages=messages,
             label=self._label,
             known={
-                each.tool_call_id: each.call_id
-                for each in self.kept.open
-                if each.tool_call_id
+                **self.kept.beside,
+                **{each.tool_call_id: each.call_id for each in self.kept.open},
             },
             awaited=frozenset(
-                each.tool_call_id for each in self.kept.open if each.key in awaited
+                [
+                    *self.kept.beside,
+                    *(e.tool_call_id for e in self.kept.open if e.key in awaited),
+                ]
             ),
             phantoms=self.adapter.habits.phantom_tools,
         )
@@ -410,8 +413,7 @@ class _Advance:
         await self._heard(reader)
         if reader.ending.error is None:
             return
-        codes = self.adapter.habits.nothing_ran
-        if codes and reader.ending.code.startswith(codes):
+        if reader.ending.code in self.adapter.habits.nothing_ran:
             raise NotTaken(self._told(reader.ending))
         raise Lost(self._told(reader.ending))
 
@@ -443,6 +445,7 @@ class _Advance:
         self.kept = Kept(
             messages=reader.messages,
             open=list(pause.open) if pause else [],
+            beside=_beside(reader, pause) if pause else {},
             run=self._run,
             turn=reader.turn,
         )
@@ -481,6 +484,16 @@ class _Advance:
 async def _never(arguments: Mapping[str, Any]) -> Any:
     """The body of a call that was not approved, which no guard lets in."""
     raise AssertionError
+
+
+def _beside(reader: Reader, pause: Pause) -> dict[str, str]:
+    """The calls of which nothing is told yet and nothing is asked."""
+    asked = {each.call_id for each in pause.open}
+    return {
+        remote_id: call.call_id
+        for remote_id, call in reader.calls.items()
+        if call.call_id not in reader.results | asked
+    }
 
 
 def _merged(entries: Sequence[Entry]) -> list[dict[str, Any]]:

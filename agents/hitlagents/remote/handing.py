@@ -17,6 +17,7 @@ from approvals.schemas import Answer, ToolCall
 from hitlagents.adapters.base import (
     Happening,
     Host,
+    NoResult,
     OutcomeLost,
     Paused,
     Told,
@@ -33,10 +34,6 @@ ASKED_AGAIN = "The agent told no result, and asks for the same approval again."
 
 #: Requests under way. Held here, since their runs may have gone on without them.
 _requests: set[asyncio.Task[None]] = set()
-
-
-class NotExecuted(Exception):
-    """An approved call was not sent."""
 
 
 def _noted(guard: asyncio.Task[Told]) -> None:
@@ -175,7 +172,7 @@ class Handing:
                     if isinstance(happening, ToolCallResult):
                         self._end_one(happening)
             for key in self._asked_again() & self._bodies.keys():
-                self._bodies[key].end(NotExecuted(ASKED_AGAIN))
+                self._bodies[key].end(NoResult(ASKED_AGAIN))
             self.end(TAKEN)
         except NotTaken as error:
             self.problem = error

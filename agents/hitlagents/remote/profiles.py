@@ -50,9 +50,8 @@ class Habits:
     #: How its interrupts' ids look where it takes its answers as a map of these ids, in a
     #: place of its own: then it takes several, each with its own answer.
     map_ids: re.Pattern[str] | None = None
-    #: Codes of RUN_ERROR after which no tool has run, by how they begin.
-    nothing_ran: tuple[str, ...] = ()
-
+    #: Codes of RUN_ERROR after which no tool has run.
+    nothing_ran: frozenset[str] = frozenset()
 
     def by_map(self, ids: Iterable[str]) -> bool:
         """Whether the answers to these interrupts go as a map."""
@@ -73,7 +72,16 @@ HABITS: Mapping[str, Habits] = {
         together=Together.ALIKE,
         takes_extras=False,
         phantom_tools=frozenset({"confirm_changes"}),
-        nothing_ran=("APPROVAL_RESUME_",),
+        # Not APPROVAL_RESUME_INVALID: that is also said of a call which runs or has run.
+        nothing_ran=frozenset(
+            {
+                "APPROVAL_RESUME_INVALID_RESPONSE",
+                "APPROVAL_RESUME_MISSING_INTERRUPT",
+                "APPROVAL_RESUME_NOT_FOUND",
+                "APPROVAL_RESUME_REQUIRED",
+                "APPROVAL_TOOL_UNAVAILABLE",
+            }
+        ),
     ),
     # Without the call in the answer it cannot match the two, and its run dies.
     Profile.DOTNET: Habits(echoes_call=True),
