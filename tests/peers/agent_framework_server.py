@@ -26,6 +26,7 @@ from agent_framework_ag_ui import (
     add_agent_framework_fastapi_endpoint,
 )
 from fastapi import FastAPI
+
 from tests.peers.serving import asked, note, reply, run, serve
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +18,10 @@ import pytest
 from django.db import connections
 
 from approvals.models import Run
+from approvals.states import RunStatus, Verdict
 from hitlagents import conversations
 from hitlagents.models import RemoteAgent
+from hitlagents.remote.profiles import Profile
 from hitlsite.paths import BASE_DIR
 from tests.hitlagents.driving import advance, rules
 
@@ -103,21 +107,110 @@ class Peer:
         return [text for _role, text in self.noted("told")[-1]]
 
 
-@pytest.fixture(scope="module")
-def start_peer(
+@dataclass(frozen=True, kw_only=True)
+class Kind:
+    """One way to serve an agent, and what is different about it."""
+
+    server: str
+    path: str
+    profile: Profile
+    #: Whether its server runs in our environment.
+    ours: bool = False
+    #: What its model is told of a denial with the note "Keep it."
+    denied: str
+    #: Whether two calls of one pause may have different answers.
+    mixed: bool = True
+    #: Whether other arguments may be approved than those that were asked about.
+    edits: bool = False
+    #: What an approval comes to after its server was started anew.
+    forgotten: RunStatus = RunStatus.FINISHED
+
+
+KINDS = {
+    "agent-framework": Kind(
+        server="agent_framework_server",
+        path="plain",
+        profile=Profile.AGENT_FRAMEWORK,
+        denied="Error: Tool call invocation was rejected by user.",
+        mixed=False,
+        edits=True,
+        forgotten=RunStatus.FAILED,
+    ),
+    "langgraph": Kind(
+        server="langgraph_server",
+        path="calls",
+        profile=Profile.LANGGRAPH,
+        denied="Denied: Not executed: a reviewer denied this call. Keep it.",
+        edits=True,
+        forgotten=RunStatus.IN_DOUBT,
+    ),
+    "langgraph-as-it-comes": Kind(
+        server="langgraph_server",
+        path="legacy",
+        profile=Profile.LANGGRAPH,
+        denied="Denied: Not executed: a reviewer denied this call. Keep it.",
+        edits=True,
+        forgotten=RunStatus.IN_DOUBT,
+    ),
+    "dotnet": Kind(
+        server="documented_server",
+        path="dotnet",
+        profile=Profile.DOTNET,
+        ours=True,
+        denied="Rejected.",
+    ),
+    "openai-agents": Kind(
+        server="documented_server",
+        path="openai",
+        profile=Profile.OPENAI_AGENTS,
+        ours=True,
+        denied="Tool execution was not approved.",
+    ),
+}
+
+
+@pytest.fixture(scope="session")
+def running(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Callable[[str, str], Peer]]:
-    """Start the server of a module of this folder."""
-    started: list[Peer] = []
+    """The server of a module of this folder, started when it is first wanted."""
+    started: dict[str, Peer] = {}
 
-    def start(python: str, server: str) -> Peer:
-        folder = tmp_path_factory.mktemp("peer")
-        started.append(Peer(folder, python, server))
-        return started[-1]
+    def find(server: str, python: str) -> Peer:
+        if server not in started:
+            folder = tmp_path_factory.mktemp("peer")
+            started[server] = Peer(folder, python, server)
+        return started[server]
 
-    yield start
-    for peer in started:
+    yield find
+    for peer in started.values():
         peer.kill()
+
+
+@pytest.fixture(params=KINDS)
+def kind(request: pytest.FixtureRequest) -> Kind:
+    """Each kind in turn; one alone by ``parametrize(..., indirect=True)``."""
+    return KINDS[request.param]
+
+
+@pytest.fixture
+def peer(
+    kind: Kind,
+    running: Callable[[str, str], Peer],
+    behind_desk: Callable[..., RemoteAgent],
+    request: pytest.FixtureRequest,
+) -> Peer:
+    """The agent of that kind, behind the desk, with nothing noted yet."""
+    python = sys.executable if kind.ours else request.getfixturevalue("peers_python")
+    found = running(kind.server, str(python))
+    found.clear()
+    behind_desk(found.url(kind.path), kind.profile)
+    return found
+
+
+def no(note: str = "Keep it.") -> tuple[Verdict, dict[str, Any]]:
+    """A denial, as ``decide`` of tests.hitlagents.driving takes it."""
+    return Verdict.DENY, {"note": note}
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from contextlib import aclosing
 from typing import Any, ClassVar, Protocol
 from uuid import UUID, uuid4
 
-from approvals.schemas import Answer, ToolSpec
+from approvals.schemas import Answer, InterruptDraft, ToolSpec
 from approvals.states import InterruptKind, Verdict
 from hitlagents.adapters.base import (
     AgentRunError,
@@ -35,7 +35,12 @@ from hitlagents.remote import client
 from hitlagents.remote.answers import Entry, dropped, entry, unfit
 from hitlagents.remote.client import Endpoint, Lost, NotTaken
 from hitlagents.remote.handing import Handing, Key
-from hitlagents.remote.interrupts import OpenInterrupt, Pause, read_pause
+from hitlagents.remote.interrupts import (
+    MAX_INTERRUPTS,
+    OpenInterrupt,
+    Pause,
+    read_pause,
+)
 from hitlagents.remote.kept import SCHEMA, Kept
 from hitlagents.remote.profiles import HABITS, Together
 from hitlagents.remote.reading import Ending, Message, Reader
@@ -47,6 +52,12 @@ PROTOCOL_VERSION = "1.0"
 
 #: How often an agent may ask something new while it is told that nobody will answer.
 MAX_DROPS = 3
+
+#: What a reviewer should know of a request that came before.
+SENT_BEFORE = (
+    "An approval of exactly this was sent before, and what came of it was lost. Look at "
+    "the agent's side first."
+)
 
 type Pair = tuple[OpenInterrupt, Answer]
 
@@ -286,7 +297,13 @@ class _Advance:
             "is sent twice, so this run ends here."
         )
         await self.host.emit(TextDelta(message_id=self._label, delta=words))
-        kept = Kept(messages=messages, run=self.kept.run, turn=self.kept.turn + 1)
+        lost = [each for each in self.kept.open if each.key in earlier]
+        kept = Kept(
+            messages=messages,
+            lost=[*self.kept.lost, *lost][-MAX_INTERRUPTS:],
+            run=self.kept.run,
+            turn=self.kept.turn + 1,
+        )
         return Finished(state=kept.to_state())
 
     async def _note_refusals(
@@ -446,6 +463,7 @@ class _Advance:
             messages=reader.messages,
             open=list(pause.open) if pause else [],
             beside=_beside(reader, pause) if pause else {},
+            lost=self.kept.lost,
             run=self._run,
             turn=reader.turn,
         )
@@ -459,9 +477,19 @@ class _Advance:
         for draft in pause.drafts:
             if draft.call.call_id not in told:
                 await self.host.emit(ToolCallProposed(call=draft.call))
+        drafts = [
+            self._warned(*pair) for pair in zip(pause.open, pause.drafts, strict=True)
+        ]
         return Interrupted(
-            interrupts=pause.drafts, state=self.kept.to_state(), tools=pause.tools
+            interrupts=drafts, state=self.kept.to_state(), tools=pause.tools
         )
+
+    def _warned(self, asked: OpenInterrupt, draft: InterruptDraft) -> InterruptDraft:
+        """The request; it says so if it may have run already."""
+        if not any(asked.repeats(lost) for lost in self.kept.lost):
+            return draft
+        words = f"{SENT_BEFORE} {draft.consequence}".strip()
+        return draft.model_copy(update={"consequence": words})
 
     # Words
 

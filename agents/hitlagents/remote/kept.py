@@ -22,6 +22,8 @@ class Kept:
     open: list[OpenInterrupt] = field(default_factory=list)
     #: Calls beside those, which go on with them: our ids by the remote's.
     beside: dict[str, str] = field(default_factory=dict)
+    #: What was approved and whose outcome was lost, in case the agent asks for it again.
+    lost: list[OpenInterrupt] = field(default_factory=list)
     #: Our id of the last run there.
     run: str = ""
     #: How many answers have been read; the next one's calls are of the next turn.
@@ -40,8 +42,9 @@ class Kept:
             return cls(
                 messages=list(messages),
                 open=[OpenInterrupt.from_state(each) for each in state["open"]],
-                # States of the first days have none.
+                # States of the first days have neither of these two.
                 beside={str(k): str(v) for k, v in state.get("beside", {}).items()},
+                lost=[OpenInterrupt.from_state(each) for each in state.get("lost", [])],
                 run=str(state["run"]),
                 turn=natural(state["turn"]),
             )
@@ -55,6 +58,7 @@ class Kept:
                 "messages": self.messages,
                 "open": [each.to_state() for each in self.open],
                 "beside": self.beside,
+                "lost": [each.to_state() for each in self.lost],
                 "run": self.run,
                 "turn": self.turn,
             }
