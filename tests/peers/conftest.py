@@ -258,8 +258,8 @@ def say(mia: Any) -> Callable[..., Run]:
     """Have Mia say something to it, and let the run go as far as it gets."""
 
     def send(text: str, *, after: Run | None = None) -> Run:
-        thread = after.thread if after else conversations.open_thread("peer", owner=mia)
-        run = conversations.send(getattr(thread, "pk", thread), text, author=mia)
-        return advance(run)
+        opened = None if after else conversations.open_thread("peer", owner=mia)
+        thread = opened.pk if opened else after.thread
+        return advance(conversations.send(thread, text, author=mia))
 
     return send

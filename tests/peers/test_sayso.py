@@ -135,7 +135,6 @@ def test_m3_mixed_answers_and_a_note_get_there(other, say, rita):
     run = decide(run, rita, yes(), no("We still need it."))
     assert run.status == RunStatus.FINISHED
     assert len(other.ran) == before + 1
-    print(results(run))
     assert any("We still need it." in told for told in results(run))
 
 
@@ -151,7 +150,6 @@ def test_m3_denied_there_first_nothing_runs_and_the_case_says_so(other, say, rit
     [interrupt] = run.interrupts.open()
     other.decide(interrupt.framework_ref, "deny", "Never.")
     run = decide(run, rita, yes())
-    print(run.status, results(run), ToolExecution.objects.get().result, ToolExecution.objects.get().status)
     assert run.status == RunStatus.FINISHED
     assert len(other.ran) == before
     assert any("Never." in told for told in results(run))
@@ -163,20 +161,22 @@ def test_m3_approved_there_first_it_runs_once(other, say, rita):
     [interrupt] = run.interrupts.open()
     other.decide(interrupt.framework_ref, "approve")
     run = decide(run, rita, yes())
-    print(run.status, results(run), ToolExecution.objects.get().result, ToolExecution.objects.get().status)
     assert run.status == RunStatus.FINISHED
     assert len(other.ran) == before + 1
     assert "report.txt" in results(run)[0]
 
 
-def test_m3_denied_here_after_it_ran_there(other, say, rita):
+def test_m3_denied_here_after_it_ran_there_nobody_says_that_it_did_not(
+    other, say, rita
+):
     before = len(other.ran)
     run = say("delete report.txt")
     [interrupt] = run.interrupts.open()
     other.decide(interrupt.framework_ref, "approve")
     run = decide(run, rita, no())
-    print(run.status, results(run), ToolExecution.objects.all())
+    assert run.status == RunStatus.FINISHED
     assert len(other.ran) == before + 1
+    assert "report.txt" in results(run)[0]
     assert "Not executed" not in results(run)[0]
 
 
@@ -194,10 +194,11 @@ def test_m9_who_may_not_decide_there_learns_it(process, behind_desk, say, rita):
     behind_desk(process.url("banking"), Profile.OTHER, headers=headers)
     before = len(process.ran)
     run = say("Please transfer 20 EUR to Ann")
-    print(run.status, run.error, results(run), [i.tool for i in run.interrupts.all()])
     run = decide(run, rita, yes())
     assert run.status == RunStatus.WAITING
     assert len(process.ran) == before
     execution = ToolExecution.objects.get()
     assert execution.status == ExecutionStatus.FAILED
-    assert execution.result.startswith("The agent told no result, and asks for the same")
+    assert execution.result.startswith(
+        "The agent told no result, and asks for the same"
+    )

@@ -242,7 +242,7 @@ class _Advance:
         self, handing: Handing, calls: Set[Key], resume: Sequence[Mapping[str, Any]]
     ) -> tuple[Reader, Outcome]:
         """Send the approvals. Raises StopRun when what came of one is not known."""
-        reader = self._reader(list(self.kept.messages), awaited=calls)
+        reader = self._reader(list(self.kept.messages))
         handing.send(
             self._answer(reader, resume), lambda: self._asked_again(reader, calls)
         )
@@ -369,9 +369,7 @@ class _Advance:
     def _label(self) -> str:
         return f"{self.host.run_id}-{self.kept.turn + 1}"
 
-    def _reader(
-        self, messages: list[Message], *, awaited: Set[Key] = frozenset()
-    ) -> Reader:
+    def _reader(self, messages: list[Message]) -> Reader:
         return Reader(
             turn=self.kept.turn + 1,
             messages=messages,
@@ -380,12 +378,6 @@ class _Advance:
                 **self.kept.beside,
                 **{each.tool_call_id: each.call_id for each in self.kept.open},
             },
-            awaited=frozenset(
-                [
-                    *self.kept.beside,
-                    *(e.tool_call_id for e in self.kept.open if e.key in awaited),
-                ]
-            ),
             phantoms=self.adapter.habits.phantom_tools,
         )
 

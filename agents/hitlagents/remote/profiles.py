@@ -1,8 +1,8 @@
 """What is known of the kinds of AG-UI servers: how each wants to be answered.
 
-Written down from what the servers did, where they could be run: the Python adapters of
-Agent Framework 1.7 and LangGraph 0.0.47. Those of .NET and of the OpenAI Agents SDK are
-as their documents and bug reports have them.
+Seen where they could be run, and held by tests/peers: the Python adapters of Agent
+Framework 1.7 and LangGraph 0.0.47. Those of .NET and of the OpenAI Agents SDK are as their
+documents and bug reports have them.
 """
 
 from __future__ import annotations

@@ -57,7 +57,6 @@ class _Text:
 class Reader:
     """``messages``: what was sent, and in the end what the conversation is. ``known``:
     calls of earlier answers that may get their results now, by the remote's ids.
-    ``awaited``: those of them whose results are looked for in the snapshot as well.
     ``phantoms``: tools whose calls are none."""
 
     turn: int
@@ -65,7 +64,6 @@ class Reader:
     #: Begins the ids of messages here.
     label: str
     known: Mapping[str, str] = field(default_factory=dict)
-    awaited: frozenset[str] = frozenset()
     phantoms: frozenset[str] = frozenset()
     #: Events that mean nothing here, or lack what theirs must have.
     dropped: int = 0
@@ -320,8 +318,7 @@ class Reader:
         remote_id = _text(message.get("toolCallId"))
         streamed = self.calls.get(remote_id)
         call_id = streamed.call_id if streamed else self.known.get(remote_id)
-        waited_for = streamed is not None or remote_id in self.awaited
-        if call_id is not None and waited_for and call_id not in self.results:
+        if call_id is not None and call_id not in self.results:
             yield self._result(call_id, _content(message.get("content")))
 
     def _put(self, message: Message) -> None:
