@@ -258,8 +258,10 @@ def say(mia: Any) -> Callable[..., Run]:
     """Have Mia say something to it, and let the run go as far as it gets."""
 
     def send(text: str, *, after: Run | None = None) -> Run:
-        opened = None if after else conversations.open_thread("peer", owner=mia)
-        thread = opened.pk if opened else after.thread
+        if after is None:
+            thread = conversations.open_thread("peer", owner=mia).pk
+        else:
+            thread = after.thread
         return advance(conversations.send(thread, text, author=mia))
 
     return send

@@ -6,12 +6,13 @@ the package serves it by default. ``/question`` asks for words.
 
 from __future__ import annotations
 
-from typing import Any, TypedDict
+from typing import Any
 from uuid import uuid4
 
 from ag_ui_langgraph import LangGraphAgent, add_langgraph_fastapi_endpoint
 from fastapi import FastAPI
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
+from langchain_core.runnables import RunnableLambda
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.graph.state import CompiledStateGraph
@@ -33,12 +34,6 @@ ANSWER = {
     },
     "required": ["approved"],
 }
-
-
-class Call(TypedDict):
-    id: str
-    name: str
-    args: dict[str, Any]
 
 
 def model(state: MessagesState) -> dict[str, list[AnyMessage]]:
@@ -64,7 +59,7 @@ def after(state: MessagesState) -> Any:
     return [Send("gate", call) for call in calls] or END
 
 
-def gate(call: Call) -> dict[str, list[AnyMessage]]:
+def gate(call: dict[str, Any]) -> dict[str, list[AnyMessage]]:
     """Ask about a call, and run it with what was answered."""
     given = call["args"]
     if call["name"] == "delete_file":
@@ -89,7 +84,7 @@ def gate(call: Call) -> dict[str, list[AnyMessage]]:
 def calling() -> CompiledStateGraph[Any, Any, Any, Any]:
     graph = StateGraph(MessagesState)
     graph.add_node("model", model)
-    graph.add_node("gate", gate)
+    graph.add_node("gate", RunnableLambda(gate))
     graph.add_edge(START, "model")
     graph.add_conditional_edges("model", after, ["gate", END])
     graph.add_edge("gate", "model")
