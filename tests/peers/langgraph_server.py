@@ -6,13 +6,12 @@ the package serves it by default. ``/question`` asks for words.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypedDict
 from uuid import uuid4
 
 from ag_ui_langgraph import LangGraphAgent, add_langgraph_fastapi_endpoint
 from fastapi import FastAPI
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
-from langchain_core.runnables import RunnableLambda
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.graph.state import CompiledStateGraph
@@ -34,6 +33,12 @@ ANSWER = {
     },
     "required": ["approved"],
 }
+
+
+class Call(TypedDict):
+    id: str
+    name: str
+    args: dict[str, Any]
 
 
 def model(state: MessagesState) -> dict[str, list[AnyMessage]]:
@@ -59,15 +64,15 @@ def after(state: MessagesState) -> Any:
     return [Send("gate", call) for call in calls] or END
 
 
-def gate(call: dict[str, Any]) -> dict[str, list[AnyMessage]]:
+def gate(state: Call) -> dict[str, list[AnyMessage]]:
     """Ask about a call, and run it with what was answered."""
-    given = call["args"]
-    if call["name"] == "delete_file":
+    given = state["args"]
+    if state["name"] == "delete_file":
         answer = interrupt(
             {
                 "reason": "tool_call",
-                "message": f"Approve running {call['name']}?",
-                "toolCallId": call["id"],
+                "message": f"Approve running {state['name']}?",
+                "toolCallId": state["id"],
                 "responseSchema": ANSWER,
                 **given,
             }
@@ -75,16 +80,16 @@ def gate(call: dict[str, Any]) -> dict[str, list[AnyMessage]]:
         note("answers", answer)
         if answer.get("approved") is not True:
             said = f"Denied: {answer.get('note') or 'no reason'}"
-            return {"messages": [ToolMessage(said, tool_call_id=call["id"])]}
+            return {"messages": [ToolMessage(said, tool_call_id=state["id"])]}
         given = answer.get("editedArgs") or given
-    result = run(call["name"], **given)
-    return {"messages": [ToolMessage(result, tool_call_id=call["id"])]}
+    result = run(state["name"], **given)
+    return {"messages": [ToolMessage(result, tool_call_id=state["id"])]}
 
 
 def calling() -> CompiledStateGraph[Any, Any, Any, Any]:
     graph = StateGraph(MessagesState)
     graph.add_node("model", model)
-    graph.add_node("gate", RunnableLambda(gate))
+    graph.add_node("gate", gate, input_schema=Call)
     graph.add_edge(START, "model")
     graph.add_conditional_edges("model", after, ["gate", END])
     graph.add_edge("gate", "model")
