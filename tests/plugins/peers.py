@@ -8,11 +8,11 @@ changed; a test that needs it skips where that cannot be done.
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import os
 import shutil
 import subprocess
 import sys
-import zlib
 from pathlib import Path
 
 import pytest
@@ -34,11 +34,11 @@ def prepare(folder: Path, lock: Path) -> Path:
 
     Raises Unavailable.
     """
-    wanted = f"{sys.version} {zlib.crc32(lock.read_bytes())}"
     python, stamp = folder / "bin" / "python", folder / ".sayso-peers"
-    # Two passes of the tests may come here at once.
-    with Path(f"{folder}.lock").open("w") as guard:
-        fcntl.flock(guard, fcntl.LOCK_EX)
+    with lock.open("rb") as file:
+        # Two passes of the tests may come here at once.
+        fcntl.flock(file, fcntl.LOCK_EX)
+        wanted = f"{sys.version} {hashlib.sha256(file.read()).hexdigest()}"
         if stamp.is_file() and stamp.read_text() == wanted and python.exists():
             return python
         _call(sys.executable, "-m", "venv", "--clear", str(folder))
