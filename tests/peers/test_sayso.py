@@ -6,13 +6,9 @@ really ran.
 
 from __future__ import annotations
 
-import os
 import re
 import sqlite3
-import subprocess
-import sys
 from contextlib import closing
-from pathlib import Path
 
 import httpx
 import pytest
@@ -21,10 +17,9 @@ from approvals.models import ToolExecution
 from approvals.states import ExecutionStatus, RunStatus, Verdict
 from hitlagents.demo.people import DEMO_PASSWORD
 from hitlagents.remote.profiles import Profile
-from hitlsite.paths import BASE_DIR
-from tests.hitlagents.agui.conftest import launch
 from tests.hitlagents.driving import decide, results, yes
 from tests.peers.conftest import PATIENCE, no
+from tests.served import Served
 
 pytestmark = [pytest.mark.once, pytest.mark.django_db(transaction=True)]
 
@@ -35,38 +30,19 @@ Policy.objects.filter(agent_pattern="file-ops").update(requester_may_decide=True
 """
 
 
-class OtherSayso:
+class OtherSayso(Served):
     """A demo of the product elsewhere, with the token of its operations reviewer."""
 
-    def __init__(self, folder: Path) -> None:
-        self._data = folder
-        keep = ("PATH", "HOME", "LANG", "TMPDIR")
-        self._environment = {k: os.environ[k] for k in keep if k in os.environ} | {
-            "SAYSO_DATA": str(folder),
-            "PORT": "0",
-        }
-        self._process, self._url = launch(folder, ["manage.py"], **self._environment)
-        self._manage("shell", "-v0", "-c", SET_UP)
-        self.token = self._manage("create_token", "ops-reviewer").split()[-1]
+    token = ""
 
-    def _manage(self, *words: str) -> str:
-        return subprocess.run(
-            [sys.executable, "manage.py", *words],
-            cwd=BASE_DIR,
-            env=self._environment,
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-
-    def url(self, agent: str) -> str:
-        return f"{self._url}/agui/{agent}/"
+    def address(self, agent: str) -> str:
+        return f"{self.url}/agui/{agent}/"
 
     def decide(self, interrupt: str, verdict: str, note: str = "") -> None:
         """Have its administrator decide in its inbox."""
-        headers = {"Origin": self._url}
+        headers = {"Origin": self.url}
         with httpx.Client(
-            base_url=self._url, headers=headers, timeout=PATIENCE
+            base_url=self.url, headers=headers, timeout=PATIENCE
         ) as client:
 
             def post(path: str, **fields: str) -> httpx.Response:
@@ -89,7 +65,7 @@ class OtherSayso:
     @property
     def ran(self) -> list[str]:
         """The arguments of every call in its ledger that is done."""
-        uri = f"file:{self._data / 'sayso.sqlite3'}?mode=ro"
+        uri = f"file:{self.data / 'sayso.sqlite3'}?mode=ro"
         with closing(sqlite3.connect(uri, uri=True)) as database:
             rows = database.execute(
                 "SELECT arguments FROM approvals_toolexecution"
@@ -97,14 +73,13 @@ class OtherSayso:
             )
             return [arguments for (arguments,) in rows]
 
-    def stop(self) -> None:
-        self._process.kill()
-        self._process.wait(PATIENCE)
-
 
 @pytest.fixture(scope="module")
 def process(tmp_path_factory):
     other = OtherSayso(tmp_path_factory.mktemp("other"))
+    other.start()
+    other.manage("shell", "--no-imports", "-c", SET_UP)
+    other.token = other.manage("create_token", "ops-reviewer").splitlines()[-1]
     yield other
     other.stop()
 
@@ -112,7 +87,7 @@ def process(tmp_path_factory):
 @pytest.fixture
 def other(process, behind_desk):
     headers = {"Authorization": f"Bearer {process.token}"}
-    behind_desk(process.url("file-ops"), Profile.OTHER, headers=headers)
+    behind_desk(process.address("file-ops"), Profile.OTHER, headers=headers)
     return process
 
 
@@ -191,7 +166,7 @@ def test_m3_cancelled_here_the_next_message_is_answered(other, say, rita):
 
 def test_m9_who_may_not_decide_there_learns_it(process, behind_desk, say, rita):
     headers = {"Authorization": f"Bearer {process.token}"}
-    behind_desk(process.url("banking"), Profile.OTHER, headers=headers)
+    behind_desk(process.address("banking"), Profile.OTHER, headers=headers)
     before = len(process.ran)
     run = say("Please transfer 20 EUR to Ann")
     run = decide(run, rita, yes())
