@@ -36,6 +36,7 @@ from hitlagents.adapters.base import (
     Finished,
     Happening,
     Interrupted,
+    NoResult,
     Outcome,
     OutcomeLost,
     Paused,
@@ -239,6 +240,8 @@ async def _enter(permit: services.Permit, tool: str, body: Body) -> str:
         raise
     except ToolError as error:
         result, failed = as_text(f"Error: {error}"), True
+    except NoResult as why:
+        result, failed = as_text(str(why)), True
     # What would end the worker, were it raised in the task of its loop, is only a failure.
     except (Exception, SystemExit, KeyboardInterrupt) as error:
         logger.warning("runner: Tool %s raised.", tool, exc_info=True)

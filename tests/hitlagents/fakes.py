@@ -20,6 +20,7 @@ from hitlagents.adapters.base import (
     Body,
     Happening,
     Interrupted,
+    NoResult,
     Outcome,
     OutcomeLost,
     Paused,
@@ -104,6 +105,8 @@ class FakeHost:
             raise
         except ToolError as error:
             return f"Error: {error}"
+        except NoResult as why:
+            return str(why)
         except Exception as error:  # noqa: BLE001 (as the real host does)
             return f"Error: {call.tool} failed. {type(error).__name__}: {error}"
 

@@ -120,7 +120,7 @@ class Host(Protocol):
 
         Returns the body's result, or what is told instead of it (a denial with its note,
         a stored result of an earlier attempt). The model must read all of it. A body that
-        raises gives an error text, unless it raises Paused or OutcomeLost. Raises
+        raises gives an error text, unless it raises Paused, NoResult or OutcomeLost. Raises
         StopRun, which the adapter must let through unchanged to the caller of start() or
         resume().
         """
@@ -148,6 +148,10 @@ class Paused(Exception):
     The host forgets that it was entered and lets this pass to the adapter. Once the answer
     is there, the body is entered again from its start.
     """
+
+
+class NoResult(Exception):
+    """A body has nothing to tell of its tool; the text, for people and the model, says why."""
 
 
 class OutcomeLost(Exception):

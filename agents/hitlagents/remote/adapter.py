@@ -9,12 +9,12 @@ until a person has said what happened.
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence, Set
 from contextlib import aclosing
 from typing import Any, ClassVar, Protocol
 from uuid import UUID, uuid4
 
-from approvals.schemas import Answer, ToolSpec
+from approvals.schemas import Answer, InterruptDraft, ToolSpec
 from approvals.states import InterruptKind, Verdict
 from hitlagents.adapters.base import (
     AgentRunError,
@@ -22,6 +22,7 @@ from hitlagents.adapters.base import (
     Happening,
     Host,
     Interrupted,
+    NoResult,
     Outcome,
     Resume,
     Start,
@@ -33,8 +34,13 @@ from hitlagents.adapters.failures import damaged
 from hitlagents.remote import client
 from hitlagents.remote.answers import Entry, dropped, entry, unfit
 from hitlagents.remote.client import Endpoint, Lost, NotTaken
-from hitlagents.remote.handing import Handing, Key, NotExecuted
-from hitlagents.remote.interrupts import OpenInterrupt, Pause, read_pause
+from hitlagents.remote.handing import Handing, Key
+from hitlagents.remote.interrupts import (
+    MAX_INTERRUPTS,
+    OpenInterrupt,
+    Pause,
+    read_pause,
+)
 from hitlagents.remote.kept import SCHEMA, Kept
 from hitlagents.remote.profiles import HABITS, Together
 from hitlagents.remote.reading import Ending, Message, Reader
@@ -46,6 +52,12 @@ PROTOCOL_VERSION = "1.0"
 
 #: How often an agent may ask something new while it is told that nobody will answer.
 MAX_DROPS = 3
+
+#: What a reviewer should know of a request that came before.
+SENT_BEFORE = (
+    "An approval of exactly this was sent before, and what came of it was lost. Look at "
+    "the agent's side first."
+)
 
 type Pair = tuple[OpenInterrupt, Answer]
 
@@ -75,6 +87,7 @@ class Journal(Protocol):
 class RemoteAdapter:
     """One remote agent, as its row was when this was made.
 
+    ``together``: what staff said of several answers, if not what is known of the profile.
     ``may_repost``: whether a person's retry may send again what was lost before, unless
     it carries an approval: for that only the ledger counts.
     """
@@ -91,7 +104,7 @@ class RemoteAdapter:
         endpoint: Endpoint,
         journal: Journal,
         profile: str,
-        together: Together,
+        together: Together | None = None,
         may_repost: bool = False,
     ) -> None:
         self.endpoint = endpoint
@@ -195,7 +208,8 @@ class _Advance:
             ]
             resume = _merged(entries)
             if approved:
-                reader, outcome = await self._hand_over(handing, resume)
+                calls = {(each.call.turn, each.call.call_id) for each in approved}
+                reader, outcome = await self._hand_over(handing, calls, resume)
             else:
                 reader, outcome = await self.send(
                     list(self.kept.messages), place=self.kept.run, resume=resume
@@ -216,7 +230,7 @@ class _Advance:
             problem = unfit(each, answer, self.adapter.habits)
             if problem:
                 raise AgentRunError(problem, retryable=False)
-        if len(pairs) > 1 and self.adapter.together == Together.SINGLE:
+        if self._cannot_be_answered:
             raise AgentRunError(
                 "This agent cannot be answered while several of its calls wait. Cancel "
                 "the run, and have it propose one call at a time.",
@@ -225,11 +239,13 @@ class _Advance:
         return pairs
 
     async def _hand_over(
-        self, handing: Handing, resume: Sequence[Mapping[str, Any]]
+        self, handing: Handing, calls: Set[Key], resume: Sequence[Mapping[str, Any]]
     ) -> tuple[Reader, Outcome]:
         """Send the approvals. Raises StopRun when what came of one is not known."""
         reader = self._reader(list(self.kept.messages))
-        handing.send(self._answer(reader, resume))
+        handing.send(
+            self._answer(reader, resume), lambda: self._asked_again(reader, calls)
+        )
         while (happening := await handing.next()) is not None:
             await self.host.emit(happening)
         await handing.settled()
@@ -242,13 +258,26 @@ class _Advance:
             ) from problem
         return reader, await self._outcome(reader)
 
+    def _asked_again(self, reader: Reader, calls: Set[Key]) -> Set[Key]:
+        """Those of the calls that the agent asks about again, in the same words."""
+        try:
+            pause = self._pause(reader)
+        except AgentRunError:
+            return set()
+        asked = pause.open if pause else ()
+        return {
+            each.key
+            for each in self.kept.open
+            if each.key in calls and any(again.repeats(each) for again in asked)
+        }
+
     async def _not_again(self, handing: Handing, earlier: Mapping[Key, str]) -> Outcome:
         """An earlier attempt has sent these approvals: end the run without sending any.
 
         What the ledger knows of them becomes part of the conversation.
         """
-        what = "Not sent: another approval of the same request was sent before."
-        handing.end(NotExecuted(what))
+        what = "Not executed: another approval of the same request was sent before."
+        handing.end(NoResult(what))
         await handing.settled()
         messages = list(self.kept.messages)
         for each in self.kept.open:
@@ -268,7 +297,13 @@ class _Advance:
             "is sent twice, so this run ends here."
         )
         await self.host.emit(TextDelta(message_id=self._label, delta=words))
-        kept = Kept(messages=messages, run=self.kept.run, turn=self.kept.turn + 1)
+        lost = [each for each in self.kept.open if each.key in earlier]
+        kept = Kept(
+            messages=messages,
+            lost=[*self.kept.lost, *lost][-MAX_INTERRUPTS:],
+            run=self.kept.run,
+            turn=self.kept.turn + 1,
+        )
         return Finished(state=kept.to_state())
 
     async def _note_refusals(
@@ -297,8 +332,7 @@ class _Advance:
         for _ in range(MAX_DROPS):
             shapes = [dropped(each, self.adapter.habits) for each in self.kept.open]
             told = [Entry(shape=shape) for shape in shapes if shape is not None]
-            several = len(shapes) > 1 and self.adapter.together == Together.SINGLE
-            if not shapes or several or len(told) < len(shapes):
+            if not shapes or self._cannot_be_answered or len(told) < len(shapes):
                 break
             reader = self._reader(list(self.kept.messages))
             try:
@@ -321,6 +355,17 @@ class _Advance:
     # What is sent, and what is kept
 
     @property
+    def _open_ids(self) -> list[str]:
+        return [each.id for each in self.kept.open]
+
+    @property
+    def _cannot_be_answered(self) -> bool:
+        """Several wait, and the agent takes one answer only."""
+        adapter = self.adapter
+        together = adapter.habits.together_for(self._open_ids, adapter.together)
+        return len(self.kept.open) > 1 and together == Together.SINGLE
+
+    @property
     def _label(self) -> str:
         return f"{self.host.run_id}-{self.kept.turn + 1}"
 
@@ -330,9 +375,8 @@ class _Advance:
             messages=messages,
             label=self._label,
             known={
-                each.tool_call_id: each.call_id
-                for each in self.kept.open
-                if each.tool_call_id
+                **self.kept.beside,
+                **{each.tool_call_id: each.call_id for each in self.kept.open},
             },
             phantoms=self.adapter.habits.phantom_tools,
         )
@@ -351,7 +395,10 @@ class _Advance:
             "forwardedProps": {},
             "protocolVersion": PROTOCOL_VERSION,
         }
-        if resume:
+        if resume and self.adapter.habits.by_map(self._open_ids):
+            given = {each["interruptId"]: each["payload"] for each in resume}
+            body["forwardedProps"] = {"command": {"resume": given}}
+        elif resume:
             body["resume"] = list(resume)
         self._run = body["runId"]
         return body
@@ -375,8 +422,7 @@ class _Advance:
         await self._heard(reader)
         if reader.ending.error is None:
             return
-        codes = self.adapter.habits.nothing_ran
-        if codes and reader.ending.code.startswith(codes):
+        if reader.ending.code in self.adapter.habits.nothing_ran:
             raise NotTaken(self._told(reader.ending))
         raise Lost(self._told(reader.ending))
 
@@ -408,6 +454,8 @@ class _Advance:
         self.kept = Kept(
             messages=reader.messages,
             open=list(pause.open) if pause else [],
+            beside=_beside(reader, pause) if pause else {},
+            lost=self.kept.lost,
             run=self._run,
             turn=reader.turn,
         )
@@ -421,9 +469,19 @@ class _Advance:
         for draft in pause.drafts:
             if draft.call.call_id not in told:
                 await self.host.emit(ToolCallProposed(call=draft.call))
+        drafts = [
+            self._warned(*pair) for pair in zip(pause.open, pause.drafts, strict=True)
+        ]
         return Interrupted(
-            interrupts=pause.drafts, state=self.kept.to_state(), tools=pause.tools
+            interrupts=drafts, state=self.kept.to_state(), tools=pause.tools
         )
+
+    def _warned(self, asked: OpenInterrupt, draft: InterruptDraft) -> InterruptDraft:
+        """The request; it says so if it may have run already."""
+        if not any(asked.repeats(lost) for lost in self.kept.lost):
+            return draft
+        words = f"{SENT_BEFORE} {draft.consequence}".strip()
+        return draft.model_copy(update={"consequence": words})
 
     # Words
 
@@ -446,6 +504,16 @@ class _Advance:
 async def _never(arguments: Mapping[str, Any]) -> Any:
     """The body of a call that was not approved, which no guard lets in."""
     raise AssertionError
+
+
+def _beside(reader: Reader, pause: Pause) -> dict[str, str]:
+    """The calls of which nothing is told yet and nothing is asked."""
+    asked = {each.call_id for each in pause.open}
+    return {
+        remote_id: call.call_id
+        for remote_id, call in reader.calls.items()
+        if call.call_id not in reader.results | asked
+    }
 
 
 def _merged(entries: Sequence[Entry]) -> list[dict[str, Any]]:

@@ -49,9 +49,24 @@ class RemoteAgentAdmin(Agents):
         ),
         (
             "What is known of it",
-            {"fields": ("heard", "protocol_version", "health")},
+            {
+                "fields": ("heard", "protocol_version", "health"),
+                "description": "The check is a GET: it starts no run and no tool.",
+            },
         ),
     )
+
+    def get_fieldsets(
+        self, request: HttpRequest, obj: RemoteAgent | None = None
+    ) -> Any:
+        if obj is not None:
+            return self.fieldsets
+        # Nothing is stored or known of one that is only being added.
+        return [
+            (title, {"fields": ("new_headers",)} if title == "Headers" else options)
+            for title, options in self.fieldsets
+            if "health" not in options["fields"]
+        ]
 
     def get_readonly_fields(
         self, request: HttpRequest, obj: RemoteAgent | None = None

@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 from django import forms
+from django.contrib.admin.widgets import AdminBigIntegerFieldWidget
 from django.core.exceptions import ValidationError
 
 from hitlagents import catalog
@@ -57,6 +58,12 @@ class RemoteAgentForm(forms.ModelForm[RemoteAgent]):
             "allow_private",
             "enabled",
         )
+        widgets = {
+            "url": forms.URLInput(attrs={"class": "vURLField"}),
+            # Numbers of seven digits and more do not fit into the usual ones.
+            "max_event_bytes": AdminBigIntegerFieldWidget,
+            "max_run_bytes": AdminBigIntegerFieldWidget,
+        }
 
     def clean_slug(self) -> str:
         slug: str = self.cleaned_data["slug"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence, Set
 from contextlib import aclosing
 from typing import Any
 
@@ -17,6 +17,7 @@ from approvals.schemas import Answer, ToolCall
 from hitlagents.adapters.base import (
     Happening,
     Host,
+    NoResult,
     OutcomeLost,
     Paused,
     Told,
@@ -28,13 +29,11 @@ type Key = tuple[int, str]
 
 #: What is told of a call whose approval was taken, when the agent tells nothing.
 TAKEN = "The agent took the approval, and told no result."
+#: What is told where it did not take it.
+ASKED_AGAIN = "The agent told no result, and asks for the same approval again."
 
 #: Requests under way. Held here, since their runs may have gone on without them.
 _requests: set[asyncio.Task[None]] = set()
-
-
-class NotExecuted(Exception):
-    """An approved call was not sent."""
 
 
 def _noted(guard: asyncio.Task[Told]) -> None:
@@ -83,6 +82,8 @@ class Handing:
         self._bodies: dict[Key, _Body] = {}
         self._by_call: dict[str, _Body] = {}
         self._sent = False
+        #: Calls whose approval the agent asks for again, at the end of its answer.
+        self._asked_again: Callable[[], Set[Key]] = frozenset
         #: What happens, as it comes; None at the end. Bounded by what a run may send.
         self._told: asyncio.Queue[Happening | None] = asyncio.Queue()
         #: How the request went wrong, if it did.
@@ -115,9 +116,16 @@ class Handing:
         body = self._bodies.get(key)
         return None if body is None else body.arguments
 
-    def send(self, answer: AsyncGenerator[Happening]) -> None:
-        """Begin the request; ``answer`` makes it and gives what happens."""
+    def send(
+        self, answer: AsyncGenerator[Happening], asked_again: Callable[[], Set[Key]]
+    ) -> None:
+        """Begin the request; ``answer`` makes it and gives what happens.
+
+        ``asked_again``: asked at the end of it, which calls still wait for the approval
+        that was sent.
+        """
         self._sent = True
+        self._asked_again = asked_again
         request = asyncio.create_task(self._request(answer))
         _requests.add(request)
         request.add_done_callback(_requests.discard)
@@ -163,6 +171,8 @@ class Handing:
                     self._told.put_nowait(happening)
                     if isinstance(happening, ToolCallResult):
                         self._end_one(happening)
+            for key in self._asked_again() & self._bodies.keys():
+                self._bodies[key].end(NoResult(ASKED_AGAIN))
             self.end(TAKEN)
         except NotTaken as error:
             self.problem = error

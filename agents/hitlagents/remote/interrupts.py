@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from approvals import canonical
@@ -27,6 +27,15 @@ ANYTHING = {"title": "Answer"}
 #: Parts of a response schema that this side fills.
 OURS = frozenset({"approved", "accepted", "editedArgs", "toolCall"})
 
+#: Parts of a graph's interrupt that the protocol has places for, and their other names.
+LIFTED = {
+    "reason": "reason",
+    "message": "message",
+    "toolCallId": "tool_call_id",
+    "responseSchema": "response_schema",
+    "expiresAt": "expires_at",
+}
+
 #: Names under which agents take a reviewer's words.
 _NOTES = ("note", "reason", "comment", "feedback", "message")
 
@@ -35,7 +44,7 @@ _ASKED = re.compile(r"\s*(?:Approve|Allow|Confirm) running (.+?)\s*\?\s*")
 
 @dataclass(frozen=True, kw_only=True)
 class StreamedCall:
-    """A tool call of the stream: the id here, the tool, the arguments as text."""
+    """A tool call of an answer: the id here, the tool, the arguments as text."""
 
     call_id: str
     tool: str
@@ -62,6 +71,10 @@ class OpenInterrupt:
     @property
     def key(self) -> tuple[int, str]:
         return self.turn, self.call_id
+
+    def repeats(self, other: OpenInterrupt) -> bool:
+        """Whether it asks exactly what another one asked before."""
+        return replace(self, turn=other.turn, call_id=other.call_id) == other
 
     def to_state(self) -> dict[str, Any]:
         return {
@@ -105,15 +118,18 @@ def read_pause(
     *,
     turn: int,
     profile: str,
-    together: Together,
+    together: Together | None,
 ) -> Pause:
     """Make requests of the interrupts that ended a run.
 
-    ``calls``: the tool calls of the stream by the remote's ids. What was sent twice is
+    ``calls``: the tool calls of the answer by the remote's ids. ``together``: what staff
+    said of several answers. What was sent twice is
     one request; two different ones that share an id are two, which can only be answered
     alike. Raises ValueError with a sentence for what cannot be asked.
     """
-    reader = _Reader(calls, turn, HABITS[profile], together)
+    habits = HABITS[profile]
+    ids = [_text(interrupt.get("id")) for interrupt in interrupts]
+    reader = _Reader(calls, turn, habits, habits.together_for(ids, together))
     seen: list[Mapping[str, Any]] = []
     for interrupt in interrupts:
         if interrupt not in seen:
@@ -395,8 +411,8 @@ def _raw_arguments(raw: Any) -> Any:
     """The value of a graph's interrupt, without what the protocol has places for."""
     if not isinstance(raw, Mapping):
         return None
-    known = {"reason", "message", "toolCallId", "responseSchema", "expiresAt"}
-    return {key: value for key, value in raw.items() if key not in known}
+    lifted = {name for names in LIFTED.items() for name in names}
+    return {key: value for key, value in raw.items() if key not in lifted} or None
 
 
 def _tool_in(interrupt: Mapping[str, Any]) -> str:

@@ -20,6 +20,10 @@ class Kept:
 
     messages: list[Message] = field(default_factory=list)
     open: list[OpenInterrupt] = field(default_factory=list)
+    #: Calls beside those, which go on with them: our ids by the remote's.
+    beside: dict[str, str] = field(default_factory=dict)
+    #: What was approved and whose outcome was lost, in case the agent asks for it again.
+    lost: list[OpenInterrupt] = field(default_factory=list)
     #: Our id of the last run there.
     run: str = ""
     #: How many answers have been read; the next one's calls are of the next turn.
@@ -38,10 +42,13 @@ class Kept:
             return cls(
                 messages=list(messages),
                 open=[OpenInterrupt.from_state(each) for each in state["open"]],
+                # States of the first days have neither of these two.
+                beside={str(k): str(v) for k, v in state.get("beside", {}).items()},
+                lost=[OpenInterrupt.from_state(each) for each in state.get("lost", [])],
                 run=str(state["run"]),
                 turn=natural(state["turn"]),
             )
-        except (KeyError, TypeError, ValueError) as error:
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise damaged() from error
 
     def to_state(self) -> State:
@@ -50,6 +57,8 @@ class Kept:
                 "schema": SCHEMA,
                 "messages": self.messages,
                 "open": [each.to_state() for each in self.open],
+                "beside": self.beside,
+                "lost": [each.to_state() for each in self.lost],
                 "run": self.run,
                 "turn": self.turn,
             }

@@ -62,6 +62,6 @@ def _build(agent: RemoteAgent, gating: Gating) -> Adapter:
         endpoint=endpoint,
         journal=DatabaseJournal(agent.slug),
         profile=agent.profile,
-        together=Together(agent.together or HABITS[agent.profile].together),
+        together=Together(agent.together) if agent.together else None,
         may_repost=agent.may_repost,
     )

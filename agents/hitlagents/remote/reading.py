@@ -16,7 +16,7 @@ from hitlagents.adapters.base import (
     ToolCallResult,
 )
 from hitlagents.remote.client import Event, Lost
-from hitlagents.remote.interrupts import MAX_NAME, StreamedCall, own_id
+from hitlagents.remote.interrupts import LIFTED, MAX_NAME, StreamedCall, own_id
 
 type Message = dict[str, Any]
 
@@ -42,7 +42,6 @@ class _Call:
     tool: str
     parent: str
     arguments: str = ""
-    call_id: str = ""
 
 
 @dataclass
@@ -199,17 +198,20 @@ class Reader:
             return
         again = sum(known.partition("~")[0] == remote_id for known in self.calls)
         name = f"{remote_id}~{again + 1}" if again else remote_id
-        call.call_id = own_id(self.turn, name)
-        self.calls[name] = StreamedCall(
-            call_id=call.call_id, tool=call.tool, arguments=call.arguments or "{}"
-        )
         self._put_call(call)
-        yield ToolCallProposed(
+        yield self._propose(name, call.tool, call.arguments)
+
+    def _propose(self, name: str, tool: str, arguments: str) -> Happening:
+        call = StreamedCall(
+            call_id=own_id(self.turn, name), tool=tool, arguments=arguments or "{}"
+        )
+        self.calls[name] = call
+        return ToolCallProposed(
             call=ToolCall(
                 turn=self.turn,
                 call_id=call.call_id,
                 tool=call.tool,
-                arguments=call.arguments or "{}",
+                arguments=call.arguments,
             )
         )
 
@@ -229,18 +231,36 @@ class Reader:
         if call_id is None:
             self.dropped += 1
         else:
-            self.results.add(call_id)
-            yield ToolCallResult(call_id=call_id, content=content)
+            yield self._result(call_id, content)
+
+    def _result(self, call_id: str, content: str) -> Happening:
+        self.results.add(call_id)
+        return ToolCallResult(call_id=call_id, content=content)
 
     def _take_snapshot(self, messages: Any) -> None:
         if not isinstance(messages, list):
             self.dropped += 1
             return
-        self.messages = [message for message in messages if isinstance(message, dict)]
+        self.messages = [
+            self._without_phantoms(message)
+            for message in messages
+            if isinstance(message, dict)
+        ]
+
+    def _without_phantoms(self, message: Message) -> Message:
+        """Sent back, a call that nobody answers would be told to the model as skipped."""
+        if not self.phantoms or not isinstance(message.get("toolCalls"), list):
+            return message
+        calls = [
+            call
+            for call in message["toolCalls"]
+            if _function(call).get("name") not in self.phantoms
+        ]
+        return {**message, "toolCalls": calls}
 
     def _take_custom(self, event: Event) -> None:
         if event.get("name") == "on_interrupt":
-            self._asked.append(_custom_interrupt(event.get("value"), len(self._asked)))
+            self._asked.append(_custom_interrupt(event, len(self._asked)))
 
     def _finish(self, event: Event) -> Iterator[Happening]:
         for remote_id in list(self._open_calls):
@@ -264,21 +284,42 @@ class Reader:
     # The conversation
 
     def _unheard(self) -> Iterator[Happening]:
-        """What only the snapshot tells: some servers stream none of a graph's words."""
+        """What only the snapshot tells: some servers stream nothing of what a graph does."""
         told = self._told | {text.text for text in self._texts.values()}
         for message in self.messages:
+            if message.get("id") in self._sent_ids:
+                continue
             content = message.get("content")
-            if (
-                message.get("role") == "assistant"
-                and isinstance(content, str)
-                and content
-                and message.get("id") not in self._sent_ids
-                and message.get("id") not in self._texts
-                and content not in told
-            ):
-                number = len(self._texts) + 1
-                self._texts[f"unheard-{number}"] = _Text(number, content)
-                yield TextDelta(message_id=f"{self.label}-{number}", delta=content)
+            match message.get("role"):
+                case "assistant":
+                    said = isinstance(content, str) and content and content not in told
+                    if said and message.get("id") not in self._texts:
+                        yield self._unheard_text(str(content))
+                    yield from self._unheard_calls(message.get("toolCalls"))
+                case "tool":
+                    yield from self._unheard_result(message)
+
+    def _unheard_text(self, content: str) -> Happening:
+        number = len(self._texts) + 1
+        self._texts[f"unheard-{number}"] = _Text(number, content)
+        return TextDelta(message_id=f"{self.label}-{number}", delta=content)
+
+    def _unheard_calls(self, calls: Any) -> Iterator[Happening]:
+        for call in calls if isinstance(calls, list) else []:
+            remote_id = _text(call.get("id")) if isinstance(call, Mapping) else ""
+            function = _function(call)
+            tool = _text(function.get("name"))[:MAX_NAME]
+            heard = remote_id in self.calls or remote_id in self.known
+            if remote_id and tool and not heard and tool not in self.phantoms:
+                arguments = _text(function.get("arguments"))
+                yield self._propose(remote_id, tool, arguments)
+
+    def _unheard_result(self, message: Message) -> Iterator[Happening]:
+        remote_id = _text(message.get("toolCallId"))
+        streamed = self.calls.get(remote_id)
+        call_id = streamed.call_id if streamed else self.known.get(remote_id)
+        if call_id is not None and call_id not in self.results:
+            yield self._result(call_id, _content(message.get("content")))
 
     def _put(self, message: Message) -> None:
         """Add a message, or put what is said now in place of what it was."""
@@ -314,22 +355,35 @@ def _said_since_user(messages: Sequence[Message]) -> set[str]:
     return said
 
 
-def _custom_interrupt(value: Any, number: int) -> Mapping[str, Any]:
-    """What an older server asks by an event of its own, without an id: any id answers it."""
+def _custom_interrupt(event: Event, number: int) -> Mapping[str, Any]:
+    """What a server asks by an event of its own, which has no place for an id.
+
+    It may be with the event that the server made this of. Without it any id answers.
+    """
+    value, source = event.get("value"), event.get("rawEvent")
+    remote_id = _text(source.get("id")) if isinstance(source, Mapping) else ""
     if isinstance(value, str):
         with contextlib.suppress(ValueError):
             value = json.loads(value)
     shape: dict[str, Any] = {
-        "id": f"on-interrupt-{number + 1}",
+        "id": remote_id or f"on-interrupt-{number + 1}",
         "reason": "langgraph:interrupt",
         "metadata": {"langgraph": {"raw": value}},
     }
     if isinstance(value, str):
         return shape | {"message": value}
     if isinstance(value, Mapping):
-        lifted = ("reason", "message", "toolCallId", "responseSchema", "expiresAt")
-        shape |= {key: value[key] for key in lifted if key in value}
+        for name, other in LIFTED.items():
+            found = value.get(name, value.get(other))
+            if found is not None:
+                shape[name] = found
     return shape
+
+
+def _function(call: Any) -> Mapping[str, Any]:
+    """What a call of a message says of its function."""
+    function = call.get("function") if isinstance(call, Mapping) else None
+    return function if isinstance(function, Mapping) else {}
 
 
 def _content(content: Any) -> str:

@@ -24,7 +24,7 @@ from hitlagents.adapters.base import (
 from hitlagents.remote import client
 from hitlagents.remote.adapter import RemoteAdapter
 from hitlagents.remote.client import Endpoint, Limits
-from hitlagents.remote.profiles import HABITS, Profile
+from hitlagents.remote.profiles import Profile, Together
 from hitlagents.remote.reading import Reader
 from tests.hitlagents.fakes import FakeHost, approve, deny, resume, start
 from tests.hitlagents.remote.conftest import (
@@ -78,12 +78,10 @@ def adapter(remote, profile=Profile.OTHER, *, limits=None, url=None, **options):
         allow_private=options.pop("allow_private", True),
         limits=limits or Limits(connect=5, idle=5, total=20),
     )
-    together = options.pop("together", None) or HABITS[profile].together
     return RemoteAdapter(
         endpoint=endpoint,
         journal=options.pop("journal", None) or Notes(),
         profile=profile,
-        together=together,
         **options,
     )
 
@@ -535,6 +533,140 @@ def test_m3_several_that_cannot_be_answered_can_only_be_cancelled(serve):
     assert host.entered == []
 
 
+def native(number):
+    """An id as LangGraph makes them."""
+    return f"{number:032x}"
+
+
+def graph_pauses(count):
+    """A graph's pause: what it asks about is told by its snapshot, and not streamed."""
+    numbers = range(1, count + 1)
+    tool_calls = [
+        {
+            "id": f"call-{n}",
+            "type": "function",
+            "function": {"name": "delete_file", "arguments": f'{{"filename": "{n}"}}'},
+        }
+        for n in numbers
+    ]
+    said = {"id": "a1", "role": "assistant", "content": "", "toolCalls": tool_calls}
+    return sse(
+        started(),
+        {"type": "MESSAGES_SNAPSHOT", "messages": [said]},
+        finished(*(asks(native(n), f"call-{n}") for n in numbers)),
+    )
+
+
+def told_in_a_snapshot(*results):
+    """A graph's end: its snapshot has what came of the calls."""
+    messages = [
+        {"id": f"r{n}", "role": "tool", "toolCallId": f"call-{n}", "content": text}
+        for n, text in enumerate(results, 1)
+    ]
+    return sse(
+        started(), {"type": "MESSAGES_SNAPSHOT", "messages": messages}, finished()
+    )
+
+
+def test_m3_a_graph_gets_a_map_of_its_own_ids(serve):
+    remote = serve(graph_pauses(2), told_in_a_snapshot("Deleted 1.", "Denied."))
+    host, agent = FakeHost(), adapter(remote, Profile.LANGGRAPH)
+    paused = begin(agent, host)
+    first, second = paused.interrupts
+    assert first.call.arguments == '{"filename": "1"}'
+    assert first.consequence == first.together == ""
+    go_on(
+        agent, host, paused, [host.decide(first, Verdict.APPROVE), deny(host, second)]
+    )
+    assert "resume" not in remote.bodies[1]
+    assert remote.bodies[1]["forwardedProps"] == {
+        "command": {
+            "resume": {native(1): {"approved": True}, native(2): {"approved": False}}
+        }
+    }
+    assert next(iter(host.ledger.values())) == "Deleted 1."
+    assert list(host.results.values()) == ["Deleted 1.", "Denied."]
+
+
+def test_m3_a_graph_is_told_by_the_same_map_that_nobody_answers(serve):
+    remote = serve(graph_pauses(2), told_in_a_snapshot(), sse(started(), finished()))
+    agent = adapter(remote, Profile.LANGGRAPH)
+    paused = begin(agent, FakeHost())
+    begin(agent, FakeHost(), "something else", paused.state)
+    given = remote.bodies[1]["forwardedProps"]["command"]["resume"]
+    assert given == {native(1): {"approved": False}, native(2): {"approved": False}}
+
+
+def test_m3_what_staff_said_of_several_answers_counts(serve):
+    remote = serve(graph_pauses(2), pauses(2))
+    agent = adapter(remote, Profile.LANGGRAPH, together=Together.SINGLE)
+    [first, _] = begin(agent, FakeHost()).interrupts
+    assert first.verdicts == (Verdict.CANCEL_RUN,)
+    agent = adapter(remote, Profile.LANGGRAPH, together=Together.ANY)
+    [first, _] = begin(agent, FakeHost()).interrupts
+    assert Verdict.APPROVE in first.verdicts
+
+
+def test_m11_an_event_outside_the_protocol_may_carry_the_id(serve):
+    asked = {"message": "Delete a.txt?", "tool_call_id": "call-1"}
+    event = {"type": "CUSTOM", "name": "on_interrupt", "value": asked}
+    made_of = {"rawEvent": {"id": native(7)}}
+    remote = serve(
+        sse(started(), *calls(filename="a.txt"), event | made_of, finished()),
+        sse(started(), finished()),
+    )
+    host, agent = FakeHost(), adapter(remote, Profile.LANGGRAPH)
+    paused = begin(agent, host)
+    [draft] = paused.interrupts
+    assert draft.call.arguments == '{"filename": "a.txt"}'
+    go_on(agent, host, paused, approve(host, paused))
+    given = remote.bodies[1]["forwardedProps"]["command"]["resume"]
+    assert given == {native(7): {"approved": True}}
+
+
+def test_m6_a_call_that_ran_beside_a_held_one_gets_its_result(serve):
+    free = calls("list_files", "call-2")
+    remote = serve(
+        sse(started(), *calls(filename="a"), *free, finished(asks())),
+        sse(started(), result("Deleted."), result("a, b", "call-2"), finished()),
+    )
+    host, agent = FakeHost(), adapter(remote)
+    paused = begin(agent, host)
+    go_on(agent, host, paused, approve(host, paused))
+    assert list(host.results.values()) == ["Deleted.", "a, b"]
+
+
+def test_m18_the_same_question_again_is_no_result(serve):
+    call = {"name": "delete_file", "arguments": {"filename": "a"}}
+    about = {"metadata": {"agent_framework": {"function_call": call}}}
+    remote = serve(
+        pauses(2, **about),
+        sse(started(), result("One."), finished(asks("i2", "call-2", **about))),
+    )
+    host, agent = FakeHost(), adapter(remote)
+    paused = begin(agent, host)
+    outcome = go_on(agent, host, paused, approve(host, paused))
+    assert list(host.ledger.values()) == [
+        "One.",
+        "The agent told no result, and asks for the same approval again.",
+    ]
+    assert len(outcome.interrupts) == 1
+
+
+def test_m18_what_may_have_run_is_asked_for_again_with_a_warning(serve):
+    asked = pauses()
+    remote = serve(asked, sse(started(), ends=False), asked)
+    host, agent = FakeHost(), adapter(remote)
+    paused = begin(agent, host)
+    with pytest.raises(StopRun):
+        go_on(agent, host, paused, approve(host, paused))
+    host.ledger[host.in_doubt[0]] = "Executed; a person confirmed it."
+    outcome = go_on(agent, host, paused, approve(host, paused))
+    again = begin(agent, FakeHost(), "and now?", outcome.state)
+    [draft] = again.interrupts
+    assert draft.consequence.startswith("An approval of exactly this was sent before")
+
+
 def test_m21_a_batch_is_sent_once_with_every_call_in_the_ledger(serve):
     remote = serve(
         pauses(3),
@@ -842,6 +974,18 @@ def test_m18_codes_that_say_nothing_ran_leave_no_doubt(serve):
     assert caught.value.retryable
     assert host.in_doubt == []
     assert host.ledger == {}
+
+
+def test_m18_a_code_that_is_said_of_what_ran_leaves_doubt(serve):
+    remote = serve(
+        pauses(),
+        sse(started(), failed("Indeterminate.", code="APPROVAL_RESUME_INVALID")),
+    )
+    host, agent = FakeHost(), adapter(remote, Profile.AGENT_FRAMEWORK)
+    paused = begin(agent, host)
+    with pytest.raises(StopRun):
+        go_on(agent, host, paused, approve(host, paused))
+    assert len(host.in_doubt) == 1
 
 
 def test_m18_an_error_after_the_result_is_no_doubt_about_the_tool(serve):

@@ -152,6 +152,22 @@ def test_m21_a_slug_is_taken_once_and_never_changed(root, agent):
     assert agent.slug == "far-away"
 
 
+def test_m21_what_only_a_stored_agent_has_is_not_on_the_page_to_add_one(root, agent):
+    page = root.get(reverse(ADD)).content.decode()
+    later = ("Remove all headers", "Stored headers", "Health", "Check whether it is")
+    assert [words for words in later if words in page] == []
+    page = root.get(change(agent)).content.decode()
+    assert [words for words in later if words in page] == list(later)
+
+
+def test_m21_an_agent_that_nobody_described_has_no_empty_place(root, agent):
+    listed, inspected = reverse("agents"), reverse("inspector", args=["far-away"])
+    assert "What it does" in root.get(inspected).content.decode()
+    RemoteAgent.objects.update(description="")
+    assert "Nobody has described it yet." in root.get(listed).content.decode()
+    assert "What it does" not in root.get(inspected).content.decode()
+
+
 def test_m21_a_hosted_agent_is_never_replaced_by_a_remote_one(root, agent):
     RemoteAgent.objects.update(slug="file-ops")
     assert catalog.get("file-ops").framework != "AG-UI, Agent Framework (Python)"
