@@ -14,9 +14,11 @@ from referencing import Registry
 from referencing.exceptions import Unresolvable
 
 from approvals import canonical, wording
+from approvals.exceptions import InvalidArguments
 from approvals.models import Interrupt, Tool
-from approvals.schemas import Suggest, ToolSpec
+from approvals.schemas import ClientTool, Suggest, ToolSpec
 from approvals.services.work import unit_of_work
+from approvals.states import InterruptKind, Risk
 
 #: Schemas stand for themselves: what one refers to is never fetched from an address.
 NOWHERE_ELSE: Registry[Any] = Registry()
@@ -35,6 +37,8 @@ def register_tools(agent: str, specs: Sequence[ToolSpec]) -> None:
     if twice:
         raise ValueError(f"Duplicate tool name: {', '.join(twice)} of {agent}.")
     for spec in specs:
+        if spec.kind == InterruptKind.CLIENT:
+            raise ValueError(f"{spec.name}: only a page brings a front-end tool.")
         _check_answer(spec)
     with unit_of_work():
         Tool.objects.filter(agent=agent).exclude(name__in=names).delete()
@@ -60,6 +64,37 @@ def learn_tools(agent: str, specs: Sequence[ToolSpec]) -> None:
                 Tool.objects.update_or_create(
                     agent=agent, name=spec.name, defaults=columns
                 )
+
+
+def brought(agent: str, tools: Sequence[ClientTool]) -> dict[str, Tool]:
+    """Tools of a page as the registry would have them, by name; stored nowhere."""
+    found = {}
+    for tool in tools:
+        spec = ToolSpec(
+            name=tool.name,
+            description=tool.description,
+            parameters=tool.parameters,
+            kind=InterruptKind.CLIENT,
+            risk=Risk.LOW,
+        )
+        found[tool.name] = Tool(agent=agent, name=tool.name, **_columns(spec))
+    return found
+
+
+def flaw_of(schema: object) -> str:
+    """Why this cannot be the schema of a tool's arguments; empty if it can."""
+    if not isinstance(schema, dict) or schema.get("type", "object") != "object":
+        return "it has to be the schema of an object"
+    try:
+        canonical.dumps(schema)
+        Draft202012Validator.check_schema(schema)
+    except InvalidArguments as error:
+        return error.message
+    except SchemaError as error:
+        return f"{error.message} (at {error.json_path})"
+    except RecursionError:
+        return "it is nested too deeply"
+    return ""
 
 
 def _columns(spec: ToolSpec) -> dict[str, Any]:

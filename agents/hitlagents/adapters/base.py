@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 from uuid import UUID
 
-from approvals.schemas import Answer, InterruptDraft, ToolCall, ToolSpec
+from approvals.schemas import Answer, ClientTool, InterruptDraft, ToolCall, ToolSpec
 from approvals.states import Source, Verdict
 
 type State = dict[str, Any]
@@ -167,6 +167,11 @@ class Start:
     #: State after the thread's previous run, or None. That run may have ended while
     #: calls were open: the adapter then drops them from the state.
     state: State | None
+    #: Tools of the page the message came from. They are offered to the model of this run
+    #: beside the agent's own, in the place of one that has the same name. A call of one
+    #: always pauses, like a held one; its body is never entered, and the guard has the
+    #: page's answer.
+    client_tools: Sequence[ClientTool] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,6 +182,8 @@ class Resume:
     thread_id: UUID
     state: State
     answers: Sequence[Answer]
+    #: Those of the run's start.
+    client_tools: Sequence[ClientTool] = ()
 
 
 class Adapter(Protocol):

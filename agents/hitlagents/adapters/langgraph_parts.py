@@ -25,15 +25,16 @@ from langchain_core.callbacks import CallbackManagerForLLMRun
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import BaseMessage, ToolMessage
 from langchain_core.outputs import ChatResult
-from langchain_core.tools import BaseTool
+from langchain_core.tools import BaseTool, StructuredTool
 from langgraph.channels.delta import DeltaChannel
 from langgraph.prebuilt import ToolNode
 from langgraph.pregel import Pregel
 from langgraph.types import Command
 from pydantic import BaseModel, ValidationError
 
+from approvals.schemas import ClientTool
 from hitlagents.adapters.base import Body
-from hitlagents.adapters.calls import misfit, refuse_strangers
+from hitlagents.adapters.calls import at_page, misfit, refuse_strangers
 from hitlagents.toolcall import on_tool_thread
 
 if TYPE_CHECKING:
@@ -140,7 +141,8 @@ class Guard(AgentMiddleware[Any, Any, Any]):
         handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]],
     ) -> ModelResponse[Any]:
         advance = ADVANCE.get()
-        response = await handler(request.override(model=advance.model(self.script)))
+        model, tools = advance.model(self.script), advance.offered(request.tools)
+        response = await handler(request.override(model=model, tools=tools))
         for message in response.result:
             await advance.propose(message)
         return response
@@ -171,6 +173,16 @@ class _NoModel(BaseChatModel):
 
 
 # Tools
+
+
+def of_page(tool: ClientTool) -> BaseTool:
+    """A tool that a page brought, for the model to know."""
+    return StructuredTool(
+        name=tool.name,
+        description=tool.description,
+        args_schema=dict(tool.parameters),
+        coroutine=at_page,
+    )
 
 
 def closed_schema(tool: BaseTool) -> dict[str, Any]:
