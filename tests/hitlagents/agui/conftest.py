@@ -94,6 +94,12 @@ class Answer:
         return rules.interrupts_of(self.end)
 
     @property
+    def pending(self) -> list[str]:
+        """Calls that the page is to answer, as protocol 1.0 names them."""
+        found: list[str] = self.end["outcome"].get(rules.PENDING, [])
+        return found
+
+    @property
     def messages(self) -> list[dict[str, Any]]:
         """Of the last snapshot."""
         found: list[dict[str, Any]] = self.of("MESSAGES_SNAPSHOT")[-1]["messages"]
@@ -134,6 +140,22 @@ class Page:
 
     def resume(self, *entries: dict[str, Any], **more: Any) -> Answer:
         return self.post(resume=list(entries), **more)
+
+    def answer(self, call_id: str, content: Any, **more: Any) -> Answer:
+        """What a tool of the page gave, as CopilotKit sends it: behind its call."""
+        at = max(
+            place
+            for place, message in enumerate(self.messages)
+            if message["role"] == "assistant"
+        )
+        given = {
+            "id": f"t-{uuid4()}",
+            "role": "tool",
+            "toolCallId": call_id,
+            "content": content,
+        }
+        self.messages.insert(at + 1, given)
+        return self.post(**more)
 
     def show(self, **more: Any) -> Answer:
         """After a reload: the page has nothing."""

@@ -164,3 +164,32 @@ def test_m5_a_page_that_brings_a_tool_of_the_agents(page_for):
     refused = page_for("file-ops").raw(tools=[tool])
     assert refused.status_code == 422
     assert refused.json()["error"]["message"] == "Duplicate tool name: delete_file"
+
+
+BOOK_CALL = {
+    "name": "book_call",
+    "description": "Book a call: the person picks a slot.",
+    "parameters": {
+        "type": "object",
+        "properties": {"topic": {"type": "string"}, "attendee": {"type": "string"}},
+        "required": ["topic", "attendee"],
+    },
+}
+
+
+@pytest.mark.parametrize("modern", [True, False])
+def test_m10_a_page_brings_book_call_itself(page_for, modern):
+    """Scheduler has a question of that name; it is given over to the page."""
+    page = page_for("scheduler", modern=modern)
+    answer = page.say(
+        "Please book an intro call with sales to discuss pricing", tools=[BOOK_CALL]
+    )
+    assert answer.outcome == "success"
+    (start,) = answer.of("TOOL_CALL_START")
+    assert start["toolCallName"] == "book_call"
+    assert answer.pending == ([start["toolCallId"]] if modern else [])
+    picked = '{"chosen_time": "2030-01-07T09:00:00Z", "chosen_label": "Monday 9:00"}'
+    answer = page.answer(start["toolCallId"], picked, tools=[BOOK_CALL])
+    assert answer.outcome == "success"
+    assert "Monday 9:00" in answer.text
+    assert page.say("Thanks", tools=[BOOK_CALL]).text == "You are welcome."
