@@ -114,6 +114,7 @@ class Advance(HostedAdvance):
     ) -> None:
         super().__init__(host, work)
         self.adapter = adapter
+        self.gating = adapter.gating.beside(work.client_tools)
         brought = [_of_page(tool) for tool in work.client_tools]
         self.specs = {tool.name: tool for tool in (*adapter.functions, *brought)}
         self.answers: dict[str, Answer] = {}
@@ -206,7 +207,7 @@ class Advance(HostedAdvance):
     def _gated(self, function: FunctionTool) -> FunctionTool:
         """A copy of the developer's tool, gated as the policies say now."""
         gated = copy(function)
-        held = self.adapter.gating.holds(function.name)
+        held = self.gating.holds(function.name)
         gated.approval_mode = "always_require" if held else "never_require"
         return gated
 
@@ -314,7 +315,7 @@ class Advance(HostedAdvance):
             call_id=content.id,
             tool=name,
             reference=content.call_id or content.id,
-            asked=name in self.specs and self.adapter.gating.holds(name),
+            asked=name in self.specs and self.gating.holds(name),
         )
         self.arguments[content.id] = _text(content.arguments)
         call = self.call(content.id, self.arguments[content.id])

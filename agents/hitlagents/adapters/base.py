@@ -8,7 +8,7 @@ functions, so that only a worker which uses one pays for it.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
@@ -268,3 +268,7 @@ class Gating:
 
     def holds(self, tool: str) -> bool:
         return tool not in self.allowed
+
+    def beside(self, brought: Iterable[ClientTool]) -> Gating:
+        """The same in a run whose page brings these: they always pause."""
+        return Gating(allowed=self.allowed - {tool.name for tool in brought})

@@ -107,10 +107,10 @@ class GenkitAdapter:
             instructions=instructions,
             tools=tools,
             use=use,
-            gating=gating,
             store=store,
         )
-        self.kit = self._kit()
+        self._gating = gating
+        self.kit = self._kit(gating=gating)
         self.model = model
         self.store = store
         self.in_session = frozenset(in_session)
@@ -131,7 +131,9 @@ class GenkitAdapter:
 
     def kit_with(self, brought: Sequence[ClientTool]) -> Kit:
         """The agent of one run, with the tools of its page."""
-        return self._kit(brought=brought) if brought else self.kit
+        if not brought:
+            return self.kit
+        return self._kit(gating=self._gating.beside(brought), brought=brought)
 
     async def start(self, start: Start, host: Host) -> Outcome:
         from hitlagents.adapters.genkit_run import Advance

@@ -98,7 +98,9 @@ class OpenAIAgentsAdapter:
         """The agents of one run, with the tools of its page."""
         from hitlagents.adapters.openai_agents_tools import Team
 
-        return Team(self._make(), self._gating, brought) if brought else self.team
+        if not brought:
+            return self.team
+        return Team(self._make(), self._gating.beside(brought), brought)
 
     async def start(self, start: Start, host: Host) -> Outcome:
         from hitlagents.adapters.openai_agents_run import Advance
