@@ -39,6 +39,10 @@ class Server:
         """Every body that was entered: tool, arguments, answer."""
         return [json.loads(line) for line in self._lines("ran")]
 
+    def brought(self) -> list[str]:
+        """The names of the page's tools at every start and resume."""
+        return self._lines("brought")
+
     def heard(self) -> list[str]:
         return self._lines("heard")
 
@@ -70,7 +74,7 @@ def process(django_db_setup, django_db_blocker, tmp_path_factory) -> Iterator[Se
 
 @pytest.fixture
 def server(process: Server, transactional_db: None, desk: None) -> Server:
-    for name in ("ran", "heard", "go"):
+    for name in ("ran", "heard", "brought", "go"):
         (process.play / name).unlink(missing_ok=True)
     return process
 
@@ -177,8 +181,9 @@ class Page:
     def raw(self, *, path: str = "", **more: Any) -> httpx.Response:
         return httpx.post(
             self.address(path),
-            json=self.body(**more),
-            headers=self.headers(),
+            # In ASCII, which holds half characters, too.
+            content=json.dumps(self.body(**more)),
+            headers=self.headers() | {"Content-Type": "application/json"},
             timeout=PATIENCE,
         )
 

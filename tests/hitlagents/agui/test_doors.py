@@ -239,7 +239,7 @@ def test_m5_tools_that_cannot_be_read_hold_nobody_up(open_page, mia, server):
     page = open_page(mia, agent="broken")
     page.messages = HELLO["messages"]
     answer = page.post(tools=[{"name": "pay", "description": ""}])
-    assert answer.notices == ["client_tools_ignored"]
+    assert "set up wrong" in answer.end["message"]
 
 
 # Pages elsewhere
