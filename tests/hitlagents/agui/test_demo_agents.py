@@ -193,3 +193,53 @@ def test_m10_a_page_brings_book_call_itself(page_for, modern):
     assert answer.outcome == "success"
     assert "Monday 9:00" in answer.text
     assert page.say("Thanks", tools=[BOOK_CALL]).text == "You are welcome."
+
+
+PICK_COLOUR = {
+    "name": "pick_colour",
+    "description": "Let the person pick a colour.",
+    "parameters": {
+        "type": "object",
+        "properties": {"shade": {"type": "string"}},
+        "required": ["shade"],
+    },
+}
+#: On each framework: a gated tool, and arguments it takes.
+GATED = {
+    "file-ops": 'delete_file with {"filename": "notes.md"}',
+    "scheduler": 'cancel_meeting with {"meeting": "7"}',
+    "support": 'refund_invoice with {"invoice": "1042"}',
+    "banking": 'transferMoney with {"amount": 5, "toAccount": "12345"}',
+    "writer": 'write_file with {"file_path": "a.md", "content": "Hello"}',
+}
+
+
+@pytest.mark.parametrize("agent", GATED)
+def test_m10_a_tool_of_the_page_on_every_framework(page_for, agent):
+    page = page_for(agent)
+    tools = [PICK_COLOUR]
+    answer = page.say("Use pick_colour for the roof", tools=tools)
+    [call] = answer.pending
+    [arguments] = answer.of("TOOL_CALL_ARGS")
+    assert arguments["delta"] == '{"shade": "the roof"}'
+    answer = page.answer(call, "crimson", tools=tools)
+    assert answer.outcome == "success"
+    assert "crimson" in answer.text
+
+    answer = page.say(
+        f'Use pick_colour with {{"shade": "red"}} and {GATED[agent]}', tools=tools
+    )
+    [interrupt] = answer.interrupts
+    pick, gated = (start["toolCallId"] for start in answer.of("TOOL_CALL_START"))
+    assert interrupt["toolCallId"] == gated
+    answer = page.answer(pick, "brick", tools=tools)
+    assert answer.interrupts == [interrupt]
+    answer = page.resume(resolved(interrupt, YES), tools=tools)
+    assert answer.outcome == "success"
+    assert "brick" in answer.text
+
+    page.say("Use pick_colour for the door", tools=tools)
+    answer = page.say("Hello", tools=tools)
+    assert "did not use pick_colour" in answer.text
+    assert answer.pending == []
+    assert "Hello" in answer.text
