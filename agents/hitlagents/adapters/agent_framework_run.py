@@ -473,7 +473,8 @@ def _text(arguments: Any) -> str:
 
 
 def _of_page(tool: ClientTool) -> FunctionTool:
-    """Not a declaration without a body: its calls would not pause beside held ones."""
+    """With a body, though it is never entered: a tool without one pauses in another way than
+    held ones do."""
     return FunctionTool(
         name=tool.name,
         description=tool.description,
