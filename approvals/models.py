@@ -347,8 +347,7 @@ class Interrupt(models.Model):
                 fields=["status", "expires_at", "id"], name="interrupt_expiring"
             ),
             models.Index(
-                fields=["status", "risk", "expires_at", "kind"],
-                name="interrupt_counted",
+                fields=["status", "risk", "expires_at"], name="interrupt_counted"
             ),
             models.Index(fields=["decided_at", "id"], name="interrupt_decided"),
             # Both columns, or SQLite looks through all open ones for those of a run.

@@ -151,7 +151,8 @@ def read(client, person, address):
 
 def test_our_own_chat_says_what_it_waits_for(waiting, thread, mia, client):
     page = read(client, mia, url(thread))
-    assert "Waits for the page that brought this tool" in page
+    assert "Waits for its page" in page
+    assert "This waits for the page that brought this tool." in page
     assert "Paused, waiting for another page" in page
     assert "A new message goes on without its answer." in page
     assert "Cancel run" in page
@@ -165,7 +166,7 @@ def test_our_own_chat_shows_what_the_page_answered(waiting, thread, mia, client)
     page = read(client, mia, url(thread))
     assert "crimson" in page
     assert "Answered" in page
-    assert "Waits for the page" not in page
+    assert "Waits for its page" not in page
 
 
 def test_our_own_chat_asks_for_what_is_beside_it(thread, mia, rita, play, client):
@@ -173,7 +174,7 @@ def test_our_own_chat_asks_for_what_is_beside_it(thread, mia, rita, play, client
     advance(send(thread, mia))
     page = read(client, mia, url(thread))
     assert "Paused, waiting for a person" in page
-    assert "Waits for the page that brought this tool" in page
+    assert "Waits for its page" in page
 
 
 def test_the_page_of_the_run_says_what_it_waits_for(waiting, mia, owen, client):
