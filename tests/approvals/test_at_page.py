@@ -3,6 +3,8 @@ them. Reviewers never hear of one."""
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from approvals import live, permissions, services
@@ -278,6 +280,8 @@ def test_no_agent_registers_one(db):
         True,
         {"type": "string"},
         {"properties": 1},
+        {"properties": {"a": 1}},
+        {"required": [1]},
         {"required": "shade"},
         {"title": "nul \0"},
         {"minimum": float("nan")},
@@ -292,6 +296,14 @@ def test_a_schema_that_is_too_deep_has_a_flaw():
     for _ in range(500):
         deep = {"properties": {"a": deep}}
     assert services.flaw_of(deep)
+
+
+def test_a_large_schema_of_a_stranger_is_looked_at_in_no_time():
+    """Against the whole of JSON Schema this one takes a minute."""
+    many = {"properties": {"a": {"allOf": [{} for _ in range(20_000)]}}}
+    began = time.thread_time()
+    assert services.flaw_of(many) == ""
+    assert time.thread_time() - began < 5
 
 
 @pytest.mark.parametrize("schema", [{}, PICK.parameters, {"$ref": "https://x.test/a"}])

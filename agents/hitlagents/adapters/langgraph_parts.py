@@ -25,7 +25,7 @@ from langchain_core.callbacks import CallbackManagerForLLMRun
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import BaseMessage, ToolMessage
 from langchain_core.outputs import ChatResult
-from langchain_core.tools import BaseTool, StructuredTool
+from langchain_core.tools import BaseTool
 from langgraph.channels.delta import DeltaChannel
 from langgraph.prebuilt import ToolNode
 from langgraph.pregel import Pregel
@@ -34,7 +34,7 @@ from pydantic import BaseModel, ValidationError
 
 from approvals.schemas import ClientTool
 from hitlagents.adapters.base import Body
-from hitlagents.adapters.calls import at_page, misfit, refuse_strangers
+from hitlagents.adapters.calls import misfit, refuse_strangers
 from hitlagents.toolcall import on_tool_thread
 
 if TYPE_CHECKING:
@@ -175,14 +175,16 @@ class _NoModel(BaseChatModel):
 # Tools
 
 
-def of_page(tool: ClientTool) -> BaseTool:
-    """A tool that a page brought, for the model to know."""
-    return StructuredTool(
-        name=tool.name,
-        description=tool.description,
-        args_schema=dict(tool.parameters),
-        coroutine=at_page,
-    )
+def of_page(tool: ClientTool) -> dict[str, Any]:
+    """A tool that a page brought, for the model to know, in the form every chat model of the
+    framework takes as it is. Of a tool object it would resolve the references in its
+    schema, and a stranger's can grow without end."""
+    function = {
+        "name": tool.name,
+        "description": tool.description,
+        "parameters": dict(tool.parameters),
+    }
+    return {"type": "function", "function": function}
 
 
 def closed_schema(tool: BaseTool) -> dict[str, Any]:

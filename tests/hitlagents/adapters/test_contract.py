@@ -650,6 +650,22 @@ def test_m10_arguments_that_break_the_pages_schema_are_the_pages_affair(with_pag
     assert it.host.text == "I heard: No such."
 
 
+def test_m10_references_in_the_pages_schema_are_left_as_they_are(with_page):
+    """Resolved, this one would be a hundred million schemas."""
+    parts: dict[str, Any] = {"d0": {"type": "string"}}
+    for n in range(1, 9):
+        parts[f"d{n}"] = {"allOf": [{"$ref": f"#/$defs/d{n - 1}"}] * 10}
+    schema = {
+        "type": "object",
+        "properties": {"shade": {"$ref": "#/$defs/d8"}},
+        "$defs": parts,
+    }
+    it = with_page(Reply("unused"))
+    it.client_tools = [PICK.model_copy(update={"parameters": schema})]
+    paused = it.pause('use pick_colour with {"shade": "red"}')
+    assert [d.call.tool for d in paused.interrupts] == ["pick_colour"]
+
+
 def test_m10_a_tool_of_the_agent_is_given_over_to_the_page_for_the_run(with_page):
     """The host sees to which may be: only questions, for which nothing runs."""
     it = with_page(Reply("", [call("lookup", name="x")]), heard)
