@@ -153,7 +153,6 @@ def test_our_own_chat_says_what_it_waits_for(waiting, thread, mia, client):
     page = read(client, mia, url(thread))
     assert "Waits for its page" in page
     assert "This waits for the page that brought this tool." in page
-    assert "Paused, waiting for another page" in page
     assert "A new message goes on without its answer." in page
     assert "Cancel run" in page
     assert 'name="verdict"' not in page
@@ -173,7 +172,7 @@ def test_our_own_chat_asks_for_what_is_beside_it(thread, mia, rita, play, client
     play([PROPOSED, DELETE])
     advance(send(thread, mia))
     page = read(client, mia, url(thread))
-    assert "Paused, waiting for a person" in page
+    assert "A new message reaches the agent after the request" in page
     assert "Waits for its page" in page
 
 

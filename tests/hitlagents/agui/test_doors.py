@@ -301,6 +301,7 @@ def test_m20_copilotkit_asks_which_agents_there_are(open_page, mia, server):
     declared = told["agents"]["clerk"].pop("capabilities")
     assert AgentCapabilities.model_validate(declared, extra="forbid")
     assert declared["humanInTheLoop"]["interrupts"] is True
+    assert declared["tools"]["clientProvided"] is True
     assert declared["identity"]["name"] == "Clerk"
     assert told["agents"]["clerk"] == {
         "name": "clerk",
