@@ -209,6 +209,11 @@ class Case:
         return self.interrupt.kind == InterruptKind.QUESTION
 
     @property
+    def is_at_page(self) -> bool:
+        """Nobody is asked: the page that brought the tool answers."""
+        return self.interrupt.kind == InterruptKind.CLIENT
+
+    @property
     def is_open(self) -> bool:
         return self.interrupt.is_open and not self.is_past
 
@@ -248,7 +253,9 @@ class Case:
 
     @cached_property
     def deciders(self) -> str:
-        """Whose turn it is, in words: a person, groups, or both."""
+        """Whose turn it is, in words: a person, groups, or both; or a page."""
+        if self.is_at_page:
+            return _("the page that brought the tool")
         names = sorted(group.name for group in self.interrupt.review_groups.all())
         if self.interrupt.asks_requester:
             names.insert(0, person_name(self.run.requester))
@@ -562,6 +569,10 @@ class Case:
             return _("Nobody decided in time.")
         if decision is None:
             return _("This request was withdrawn when its run ended.")
+        if self.is_at_page and decision.verdict == Verdict.ANSWER:
+            return _("The page answered.")
+        if self.is_at_page and decision.reviewer is not None:
+            return _("%(who)s went on without answering.") % {"who": decision.by}
         return _("%(who)s %(did)s this.") % {
             "who": decision.by,
             "did": done_word(decision.verdict),

@@ -258,12 +258,21 @@ class InterruptQuerySet(models.QuerySet["Interrupt"]):
     def open(self) -> InterruptQuerySet:
         return self.filter(status=InterruptStatus.OPEN)
 
+    def for_people(self) -> InterruptQuerySet:
+        """Without those that are put to nobody: calls that a page answers."""
+        return self.exclude(kind=InterruptKind.CLIENT)
+
+    def at_page(self) -> InterruptQuerySet:
+        """Calls of tools that a page brought, which it answers itself."""
+        return self.filter(kind=InterruptKind.CLIENT)
+
     def decided(self) -> InterruptQuerySet:
         return self.exclude(status=InterruptStatus.OPEN)
 
 
 class Interrupt(models.Model):
-    """One tool call (or question) that waits for a person. What it shows never changes."""
+    """One tool call (or question) that waits for a person, or for the page that brought its
+    tool. What it shows never changes."""
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     run = models.ForeignKey(

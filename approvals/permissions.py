@@ -38,7 +38,7 @@ def sees_inbox(user: Person) -> bool:
 def visible_interrupts(user: Person) -> InterruptQuerySet:
     """The requests that exist for this person in the inbox."""
     if sees_everything(user):
-        return Interrupt.objects.all()
+        return Interrupt.objects.for_people()
     if not sees_inbox(user):
         return Interrupt.objects.none()
     # Asked of each row as it is read, so that a page of the list ends after a page of
@@ -46,7 +46,7 @@ def visible_interrupts(user: Person) -> InterruptQuerySet:
     mine = Interrupt.review_groups.through.objects.filter(
         interrupt_id=OuterRef("pk"), group__user=user.pk
     )
-    return Interrupt.objects.filter(Exists(mine))
+    return Interrupt.objects.for_people().filter(Exists(mine))
 
 
 def visible_interrupt(user: Person, pk: UUID) -> Interrupt | None:
@@ -57,8 +57,8 @@ def visible_interrupt(user: Person, pk: UUID) -> Interrupt | None:
 
 
 def _with_run() -> InterruptQuerySet:
-    whole = Interrupt.objects.select_related("run", "run__requester").order_by()
-    return whole.filter(pk=Slot(Interrupt, "id"))
+    whole = Interrupt.objects.for_people().select_related("run", "run__requester")
+    return whole.order_by().filter(pk=Slot(Interrupt, "id"))
 
 
 _ANY = Prepared(_with_run)
@@ -110,6 +110,12 @@ _IN_GROUP = Prepared(
         interrupt=Slot(_LINKS, "interrupt"), group__user=Slot(User, "id", name="user")
     ).values_list("pk")[:1]
 )
+
+
+def may_answer_for_page(user: User, run: Run) -> bool:
+    """Whether a page of this person speaks for the page that brought tools to the run:
+    only that of whoever asked for it."""
+    return user.is_active and run.requester_id == user.pk
 
 
 def is_asked(user: Person, interrupt: Interrupt) -> bool:

@@ -48,6 +48,11 @@ class Ruling(Frozen):
         return self == other.model_copy(update={"group_ids": self.group_ids})
 
 
+#: Of a call of a tool that a page brought: nothing runs here, so no rule is about it, and
+#: no group hears of it.
+AT_PAGE = Ruling(policy="The page that brought the tool answers", groups=())
+
+
 class Rule(Frozen):
     """A policy row, read."""
 

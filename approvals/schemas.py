@@ -56,6 +56,15 @@ class ToolSpec(Frozen):
     card: str = ""
 
 
+class ClientTool(Frozen):
+    """A tool that a page brings for a run and answers itself. Nothing runs for it here."""
+
+    name: str = Field(min_length=1, max_length=200)
+    description: str = ""
+    #: JSON Schema of the arguments (an object schema).
+    parameters: dict[str, Any] = Field(default_factory=lambda: {"type": "object"})
+
+
 class Suggest(Frozen):
     """``x-suggest`` in the schema of a time: which times of the working days to come are
     proposed. They are put in when a call is asked, as the schema's ``examples``."""

@@ -24,6 +24,7 @@ RUN_ACTIVE = frozenset(RunStatus) - RUN_ENDED
 class InterruptKind(TextChoices):
     APPROVAL = "approval", "Approval"  # may this call run?
     QUESTION = "question", "Question"  # what is the answer?
+    CLIENT = "client", "Front-end call"  # what does the page that brought the tool say?
 
 
 class InterruptStatus(TextChoices):

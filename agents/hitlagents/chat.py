@@ -16,7 +16,7 @@ from approvals import canonical, cards, permissions
 from approvals.cases import Case, happened
 from approvals.forms import AnswerForm
 from approvals.models import AuditEntry, Run, Tool
-from approvals.states import RunStatus
+from approvals.states import InterruptKind, RunStatus
 from hitlagents import catalog, conversations, events
 from hitlagents.adapters.base import AgentRunError, AgentSpec
 from hitlagents.models import QueuedMessage, RunInput, Thread
@@ -201,9 +201,23 @@ class Chat:
 
     # What it says
 
+    @cached_property
+    def _waits_for_page(self) -> bool:
+        """Whether all that is open is for a page to answer that brought its own tools."""
+        run = self.run
+        if run is None or run.status != RunStatus.WAITING:
+            return False
+        kinds = {each.kind for each in run.interrupts.all() if each.is_open}
+        return kinds == {InterruptKind.CLIENT}
+
     @property
     def hint(self) -> str:
         """What happens to a message that is sent now."""
+        if self._waits_for_page:
+            return _(
+                "The run waits for the page that brought a tool. A new message goes on "
+                "without its answer."
+            )
         status = self.run.status if self.run else ""
         said = (
             {

@@ -6,7 +6,7 @@ waits for a decision, is kept and starts the next run when that one has ended.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 from uuid import UUID, uuid4
 
@@ -14,8 +14,9 @@ from approvals import services
 from approvals.exceptions import ApprovalsError, InvalidArguments, NotFound
 from approvals.models import Run
 from approvals.prepared import Prepared, Slot
+from approvals.schemas import ClientTool
 from approvals.states import RunStatus, Source
-from hitlagents import catalog
+from hitlagents import catalog, client_tools
 from hitlagents.models import QueuedMessage, RunInput, Thread
 
 if TYPE_CHECKING:
@@ -54,15 +55,37 @@ def open_thread(agent: str, *, owner: User, client_key: str = "") -> Thread:
 
 
 def send(
-    thread_id: UUID, text: str, *, author: User, message_id: str = ""
+    thread_id: UUID,
+    text: str,
+    *,
+    author: User,
+    message_id: str = "",
+    tools: Sequence[ClientTool] = (),
 ) -> Run | QueuedMessage:
-    """Send a message: it starts a run, or waits for the one that is under way.
+    """Send a message: it starts a run, or waits for the one that is under way. What that
+    one waits for a page to answer is answered by it: the person went on. ``tools`` are
+    those of the page it comes from.
 
     With a ``message_id`` that the thread has already, it is the same message sent again:
     what became of it is returned. Raises NotFound, InvalidArguments (empty, too long, or
     holding a NUL), TooManyQueued.
     """
-    text = _checked(text)
+    sent = _send(thread_id, _checked(text), author, message_id, tools)
+    if isinstance(sent, QueuedMessage):
+        # Behind the commit: a run is locked before its thread, never after.
+        waiting = Run.objects.filter(thread=thread_id, status=RunStatus.WAITING)
+        for run in waiting:
+            services.pass_over_client_calls(run.pk, actor=author)
+    return sent
+
+
+def _send(
+    thread_id: UUID,
+    text: str,
+    author: User,
+    message_id: str,
+    tools: Sequence[ClientTool],
+) -> Run | QueuedMessage:
     with services.unit_of_work() as work:
         thread = _lock(threads_of(author), thread_id)
         if message_id and (earlier := _sent(thread, message_id)):
@@ -75,9 +98,12 @@ def send(
         if waiting >= MAX_QUEUED:
             raise TooManyQueued
         if not waiting and not _is_busy(thread):
-            return _start(thread, text, message_id)
+            return _start(thread, text, message_id, client_tools.to_store(tools))
         message = QueuedMessage.objects.create(
-            thread=thread, text=text, message_id=message_id
+            thread=thread,
+            text=text,
+            message_id=message_id,
+            client_tools=client_tools.to_store(tools),
         )
         run = start_next(thread)
         if run is None:
@@ -108,7 +134,7 @@ def start_next(thread: Thread) -> Run | None:
     if message is None or _is_busy(thread):
         return None
     message.delete()
-    return _start(thread, message.text, message.message_id)
+    return _start(thread, message.text, message.message_id, message.client_tools)
 
 
 def known_messages(thread: Thread, ids: Collection[str]) -> set[str]:
@@ -133,7 +159,7 @@ def _is_busy(thread: Thread) -> bool:
     return Run.objects.active().filter(thread=thread.pk).exists()
 
 
-def _start(thread: Thread, text: str, message_id: str) -> Run:
+def _start(thread: Thread, text: str, message_id: str, tools: str) -> Run:
     spec = catalog.get(thread.agent)
     last = _LAST.first(thread=thread.pk)
     run = services.queue_run(
@@ -149,6 +175,7 @@ def _start(thread: Thread, text: str, message_id: str) -> Run:
         thread=thread,
         message=text,
         message_id=message_id,
+        client_tools=tools,
         after_id=last,
     )
     return run

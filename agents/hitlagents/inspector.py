@@ -20,11 +20,12 @@ from approvals import canonical, display, permissions, wording
 from approvals.cases import rule_lines
 from approvals.models import Tool
 from approvals.policies import Rulebook, Ruling
+from approvals.schemas import ClientTool
 from approvals.states import Gate, InterruptKind
-from hitlagents import catalog
+from hitlagents import catalog, client_tools
 from hitlagents.adapters.base import AgentSpec
 from hitlagents.chat import model_label
-from hitlagents.models import ToolReading
+from hitlagents.models import RunInput, ToolReading
 from hitlagents.tool_reading import PATIENCE
 
 if TYPE_CHECKING:
@@ -135,6 +136,29 @@ class InspectedTool:
         return lines
 
 
+@dataclass(frozen=True, kw_only=True)
+class FrontEndTool:
+    """A tool that a page brought for a run."""
+
+    tool: ClientTool
+
+    @property
+    def name(self) -> str:
+        return self.tool.name
+
+    @property
+    def description(self) -> str:
+        return self.tool.description
+
+    @property
+    def parameters(self) -> list[Parameter]:
+        return parameters_of(self.tool.parameters)
+
+    @property
+    def schema_lines(self) -> SafeString:
+        return display.show_json(self.tool.parameters).html
+
+
 class Inspected:
     """One agent for one person."""
 
@@ -168,6 +192,21 @@ class Inspected:
                 )
             )
         return found
+
+    @cached_property
+    def brought_by(self) -> RunInput | None:
+        """This person's newest run with the agent whose page brought tools."""
+        own = RunInput.objects.filter(
+            thread__owner=self.person, thread__agent=self.spec.slug
+        ).exclude(client_tools="")
+        newest = own.order_by("-run__created", "-run_id")
+        return newest.select_related("run", "thread").first()
+
+    @cached_property
+    def front_end_tools(self) -> list[FrontEndTool]:
+        given = self.brought_by
+        found = client_tools.stored(given.client_tools) if given else ()
+        return [FrontEndTool(tool=tool) for tool in found]
 
     @cached_property
     def reading(self) -> ToolReading | None:

@@ -80,6 +80,9 @@ class RunInput(models.Model):
     message = models.TextField()
     #: AG-UI's id of the message, the page's own where it came from one.
     message_id = models.CharField(max_length=200, blank=True)
+    client_tools = models.TextField(
+        blank=True, help_text="Tools of the page it came from, JSON."
+    )
     #: The run whose checkpoint this one starts from.
     after = models.ForeignKey(
         Run, null=True, on_delete=models.SET_NULL, related_name="followed_by"
@@ -95,6 +98,9 @@ class QueuedMessage(models.Model):
     thread = models.ForeignKey(Thread, on_delete=models.CASCADE, related_name="queued")
     text = models.TextField()
     message_id = models.CharField(max_length=200, blank=True)
+    client_tools = models.TextField(
+        blank=True, help_text="Tools of the page it came from, JSON."
+    )
     created = models.DateTimeField(default=timezone.now)
 
     class Meta:

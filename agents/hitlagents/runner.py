@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 from uuid import UUID
@@ -25,8 +25,8 @@ from approvals.exceptions import (
 )
 from approvals.models import Interrupt
 from approvals.prepared import Prepared, Slot
-from approvals.schemas import ToolCall
-from hitlagents import events, registry, wire
+from approvals.schemas import ClientTool, ToolCall
+from hitlagents import client_tools, events, registry, wire
 from hitlagents.adapters.base import (
     ANSWER,
     Adapter,
@@ -115,7 +115,7 @@ async def _drive(taken: Taken, owner: str) -> None:
         ending = host.log.seq + 1
         if isinstance(outcome, Interrupted):
             outcome = _with_words(outcome, host.log.said)
-        await in_database(_save, claim, job.adapter, outcome, rest, ending)
+        await in_database(_save, claim, job, outcome, rest, ending)
     except StopRun:
         await _stopped(claim, host)
     except LostLease:
@@ -140,10 +140,15 @@ async def _ask(job: Job, claim: services.Claim, host: RunHost) -> Outcome:
             thread_id=run.thread,
             message=job.message,
             state=job.state_before,
+            client_tools=job.client_tools,
         )
         return await job.adapter.start(start, host)
     resume = Resume(
-        run_id=run.pk, thread_id=run.thread, state=job.state, answers=claim.answers
+        run_id=run.pk,
+        thread_id=run.thread,
+        state=job.state,
+        answers=claim.answers,
+        client_tools=job.client_tools,
     )
     return await job.adapter.resume(resume, host)
 
@@ -282,6 +287,8 @@ class Job:
     #: At its start: the message, and the state after the thread's previous run.
     message: str = ""
     state_before: State | None = None
+    #: Tools of the page that began it.
+    client_tools: Sequence[ClientTool] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -317,15 +324,20 @@ def _load(claim: services.Claim) -> Job:
     """Raises AgentRunError: no such agent, or a state that cannot be read."""
     run = claim.run
     adapter = registry.adapter_for(run.agent, claim.allowed)
+    [given] = _INPUT.all(run=run.pk)
+    brought = client_tools.stored(given.client_tools)
+    client_tools.refuse_taken(brought, adapter.tools)
     if run.saved_attempt:
         own = _CHECKPOINT.first(run=run.pk)
         if own is None:
             raise CheckpointError("The saved state of this run is gone.")
-        return Job(adapter=adapter, state=_state(own, adapter))
-    [given] = _INPUT.all(run=run.pk)
+        return Job(adapter=adapter, state=_state(own, adapter), client_tools=brought)
     before = _CHECKPOINT.first(run=given.after_id) if given.after_id else None
     return Job(
-        adapter=adapter, message=given.message, state_before=_state(before, adapter)
+        adapter=adapter,
+        message=given.message,
+        state_before=_state(before, adapter),
+        client_tools=brought,
     )
 
 
@@ -353,13 +365,13 @@ def _state(checkpoint: Checkpoint | None, adapter: Adapter) -> State | None:
 
 def _save(
     claim: services.Claim,
-    adapter: Adapter,
+    job: Job,
     outcome: Outcome,
     rest: list[events.Numbered],
     seq: int,
 ) -> None:
     """Checkpoint, events and the run's new status, in one transaction."""
-    run, attempt = claim.run, claim.attempt
+    run, attempt, adapter = claim.run, claim.attempt, job.adapter
     with services.unit_of_work():
         services.lock_leased(run.pk, attempt)
         checkpoint = Checkpoint(
@@ -383,7 +395,12 @@ def _save(
                 services.finish_run(run.pk, attempt=attempt)
             case Interrupted(interrupts=drafts):
                 services.learn_tools(run.agent, outcome.tools)
-                services.open_interrupts(run.pk, attempt=attempt, drafts=drafts)
+                services.open_interrupts(
+                    run.pk,
+                    attempt=attempt,
+                    drafts=drafts,
+                    client_tools=job.client_tools,
+                )
                 waiting = list(run.interrupts.open())
         finished = wire.run_finished(run.thread, run.pk, waiting)
         events.append(run, attempt, [*rest, (seq, finished)])

@@ -26,6 +26,7 @@ from hitlagents.models import QueuedMessage, RunEvent
 type CallState = Literal[
     "proposed",
     "waiting",
+    "at_page",
     "allowed",
     "running",
     "ran",
@@ -39,6 +40,7 @@ type CallState = Literal[
 CALL_LOOKS: dict[CallState, tuple[str, str, Any]] = {
     "proposed": ("cancelled", "circle-dashed", gettext_lazy("Proposed")),
     "waiting": ("pending", "circle-dot", gettext_lazy("Pending")),
+    "at_page": ("pending", "app-window", gettext_lazy("Waits for its page")),
     "allowed": ("claimed", "hourglass", gettext_lazy("Not run yet")),
     "running": ("claimed", "loader-circle", gettext_lazy("Running")),
     "ran": ("approved", "check", gettext_lazy("Ran")),
@@ -106,7 +108,8 @@ class AgentText:
 
 @dataclass(frozen=True, kw_only=True)
 class Call:
-    """A tool call, and the request and the ledger row that belong to it."""
+    """A tool call, and the request and the ledger row that belong to it. A call that a page
+    answers is no request."""
 
     kind: ClassVar[str] = "call"
 
@@ -367,7 +370,7 @@ class _Rows:
             state=_state(self._story.run, case, execution, found.result),
             result=result or found.result or "",
             secrets=[*secrets, *self._story.secrets.get(tool, ())],
-            case=case,
+            case=None if case is not None and case.is_at_page else case,
             edited=case is not None and arguments != proposed,
         )
 
@@ -381,7 +384,7 @@ def _state(
     if case is not None:
         match case.interrupt.status:
             case InterruptStatus.OPEN:
-                return "waiting"
+                return "at_page" if case.is_at_page else "waiting"
             case InterruptStatus.APPROVED if not run.ended and result is None:
                 return "allowed"
             case InterruptStatus.ANSWERED:

@@ -5,6 +5,7 @@ Everything is plain JSON objects; the member ``type`` names the event.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from approvals import canonical, services
@@ -56,10 +57,15 @@ def run_started(thread_id: object, run_id: object) -> Event:
 
 
 def run_finished(
-    thread_id: object, run_id: object, interrupts: list[Interrupt]
+    thread_id: object, run_id: object, waiting: Sequence[Interrupt]
 ) -> Event:
-    """The end of one advance: with open interrupts their list, without them success."""
+    """The end of one advance: with requests their list; else success, with the calls that
+    its page answers."""
+    at_page = [each for each in waiting if each.kind == InterruptKind.CLIENT]
+    interrupts = [each for each in waiting if each not in at_page]
     outcome: dict[str, Any] = {"type": "success"}
+    if at_page and not interrupts:
+        outcome["pendingToolCallIds"] = [each.call_id for each in at_page]
     if interrupts:
         shapes = [interrupt_shape(interrupt) for interrupt in interrupts]
         outcome = {"type": "interrupt", "interrupts": shapes}

@@ -5,8 +5,9 @@ Verbs are plain functions with keyword-only actors, each one transaction on one 
 
 from __future__ import annotations
 
-from approvals.services.answers import denials_before, held_back
+from approvals.services.answers import denials_before, held_back, told_instead
 from approvals.services.asking_again import ask_again
+from approvals.services.at_page import answer_client_call, pass_over_client_calls
 from approvals.services.deciding import Ballot, decide, undo
 from approvals.services.executions import (
     Instead,
@@ -48,7 +49,12 @@ from approvals.services.tokens import (
     revoke_token,
     token_is_good,
 )
-from approvals.services.tools import decided_title, learn_tools, register_tools
+from approvals.services.tools import (
+    decided_title,
+    flaw_of,
+    learn_tools,
+    register_tools,
+)
 from approvals.services.work import Work, lock_leased, unit_of_work
 from approvals.services.workers import worker_is_gone, worker_name
 
@@ -59,6 +65,7 @@ __all__ = [
     "Instead",
     "Permit",
     "Work",
+    "answer_client_call",
     "approvals_of",
     "ask_again",
     "at_deadline",
@@ -77,12 +84,14 @@ __all__ = [
     "fail_run",
     "finish_execution",
     "finish_run",
+    "flaw_of",
     "held_back",
     "hidden_words",
     "learn_tools",
     "lock_leased",
     "make_group",
     "open_interrupts",
+    "pass_over_client_calls",
     "prepare",
     "queue_run",
     "redacted",
@@ -96,6 +105,7 @@ __all__ = [
     "settle_execution",
     "shown_digest",
     "token_is_good",
+    "told_instead",
     "undo",
     "unit_of_work",
     "withdraw_execution",

@@ -22,6 +22,12 @@ from approvals.states import (
 MAX_CHANGES = 20
 MAX_VALUE = 200
 
+#: What the model is told of a call to the page that the person left behind.
+PASSED_OVER = (
+    "Not answered: the person went on without answering. Their next message says what "
+    "they want now."
+)
+
 
 def standing_decisions(run: Run) -> list[Decision]:
     """The decisions that stand on the run's last pause, each with its request.
@@ -139,10 +145,21 @@ def _loaded(text: str | None) -> Any:
     return None if text is None else canonical.loads(text)
 
 
+def told_instead(decision: Decision) -> str:
+    """What the model is told where no body runs: the answer, the output or the refusal."""
+    refusal = refusal_text(decision.interrupt, decision)
+    if refusal:
+        return refusal
+    value = canonical.loads(decision.output or decision.answer or '""')
+    return value if isinstance(value, str) else canonical.dumps(value)
+
+
 def refusal_text(interrupt: Interrupt, decision: Decision) -> str:
     """What the model is told about a call that does not run; empty if it does."""
     if decision.verdict in (Verdict.APPROVE, Verdict.ANSWER, Verdict.RESPOND):
         return ""
+    if interrupt.kind == InterruptKind.CLIENT and decision.reviewer is not None:
+        return PASSED_OVER
     if interrupt.kind == InterruptKind.QUESTION:
         told = _unanswered(interrupt, decision)
     elif decision.verdict == Verdict.CANCEL_CALL:

@@ -34,8 +34,10 @@ class Asked:
 def asked(
     draft: InterruptDraft, tool: Tool | None, arguments: str, asked_at: datetime
 ) -> Asked:
-    """The pause in its final form. A call of a tool that is a question becomes one,
-    whatever the framework takes it for."""
+    """The pause in its final form. A call of a tool that is a question, or that a page
+    brought, becomes one, whatever the framework takes it for."""
+    if tool is not None and tool.kind == InterruptKind.CLIENT:
+        return _of_a_page(draft)
     from_tool = tool is not None and tool.kind == InterruptKind.QUESTION
     question = from_tool or draft.kind == InterruptKind.QUESTION
     title = _first_line(draft.title) or title_of(tool, draft.call.tool, arguments)
@@ -51,6 +53,19 @@ def asked(
         message=message,
         verdicts=tuple(_of_a_question(draft)) if from_tool else draft.verdicts,
         response_schema=draft.response_schema or _from_tool(tool, asked_at),
+    )
+
+
+def _of_a_page(draft: InterruptDraft) -> Asked:
+    """No person is asked; what it says is for who looks at the run."""
+    tool = draft.call.tool
+    return Asked(
+        kind=InterruptKind.CLIENT,
+        reason="client_tool",
+        title=f"{tool} on the page"[:MAX_TITLE],
+        message="The page that brought this tool answers it.",
+        verdicts=(Verdict.ANSWER, Verdict.CANCEL_CALL),
+        response_schema=None,
     )
 
 

@@ -23,8 +23,8 @@ from approvals.schemas import ToolCall
 from approvals.services.answers import (
     approval_text,
     held_back,
-    refusal_text,
     standing_decision,
+    told_instead,
 )
 from approvals.services.ending import (
     deliver,
@@ -148,15 +148,15 @@ def _enter(work: Work, run: Run, call: ToolCall, owner: str) -> Permit | Instead
             raise NotDecided(f"{call.tool} was asked and is not decided.")
         return _enter_ungated(work, run, call, owner)
     approved = decision.verdict == Verdict.APPROVE
-    if approved and decision.interrupt.kind == InterruptKind.QUESTION:
-        raise NotDecided(f"{call.tool} is a question; nothing runs for it.")
+    if approved and decision.interrupt.kind != InterruptKind.APPROVAL:
+        raise NotDecided(f"Nothing runs for {call.tool}: it waits for an answer.")
     if decision.verdict in GIVING and not fits_record(decision):
         raise InvalidArguments("The decision is not the one that was recorded.")
     text = held_back(decision)
     if approved and not text:
         return _enter_approved(work, run, call, owner, decision)
     set_delivery(decision, Delivery.APPLIED)
-    text = text or refusal_text(decision.interrupt, decision) or _output(decision)
+    text = text or told_instead(decision)
     work.record(
         "execution.replaced",
         actor=WORKER,
@@ -166,11 +166,6 @@ def _enter(work: Work, run: Run, call: ToolCall, owner: str) -> Permit | Instead
         verdict=decision.verdict,
     )
     return Instead(text=text)
-
-
-def _output(decision: Decision) -> str:
-    value = canonical.loads(decision.output or decision.answer or '""')
-    return value if isinstance(value, str) else canonical.dumps(value)
 
 
 def _enter_approved(

@@ -13,13 +13,13 @@ from approvals.exceptions import (
     InvalidArguments,
 )
 from approvals.models import Interrupt, Run, Tool
-from approvals.policies import Rulebook, Ruling
-from approvals.schemas import InterruptDraft, ToolCall
+from approvals.policies import AT_PAGE, Rulebook, Ruling
+from approvals.schemas import ClientTool, InterruptDraft, ToolCall
 from approvals.services import asking
 from approvals.services.answers import denials
 from approvals.services.outcomes import decide_by_system, resume_if_decided
 from approvals.services.rulings import redacted
-from approvals.services.tools import misfit
+from approvals.services.tools import brought, misfit
 from approvals.services.work import (
     Work,
     agent_of,
@@ -49,13 +49,19 @@ MAX_SAID = 2000
 
 
 def open_interrupts(
-    run_id: UUID, *, attempt: int, drafts: Sequence[InterruptDraft]
+    run_id: UUID,
+    *,
+    attempt: int,
+    drafts: Sequence[InterruptDraft],
+    client_tools: Sequence[ClientTool] = (),
 ) -> Run:
     """Turn a worker's pause into rows and let the run wait.
 
     A call that is already a row (same run, turn and call id) stays that row. A call that
     cannot be asked (unknown tool, arguments that do not fit or cannot be shown) or that a
     policy allows or refuses is decided here by the system, so that the run goes on.
+    Calls of ``client_tools`` wait for the page that brought them, whatever the policies
+    say of a tool of that name, and no reviewer hears of them.
 
     Raises LostLease.
     """
@@ -63,6 +69,7 @@ def open_interrupts(
     with unit_of_work() as work:
         run = lock_leased(run_id, attempt)
         book = Rulebook(run.agent)
+        own = brought(run.agent, client_tools)
         known = {
             (turn, call_id): pk
             for pk, turn, call_id in run.interrupts.values_list("pk", "turn", "call_id")
@@ -75,7 +82,11 @@ def open_interrupts(
                 continue
             # A microsecond apart, so that lists keep the order of the calls.
             asked_at = work.now + timedelta(microseconds=place)
-            interrupt = _open(work, run, draft, book, asked_at, before=len(known))
+            tool = own.get(draft.call.tool) or book.tools.get(draft.call.tool)
+            ruling = _ruling(draft, tool, book)
+            interrupt = _open(
+                work, run, draft, tool, ruling, asked_at, before=len(known)
+            )
             known[key] = interrupt.pk
         if again:
             run.interrupts.filter(pk__in=again).update(attempt=attempt)
@@ -98,22 +109,28 @@ def open_interrupts(
         return run
 
 
+def _ruling(draft: InterruptDraft, tool: Tool | None, book: Rulebook) -> Ruling:
+    if tool is not None and tool.kind == InterruptKind.CLIENT:
+        return AT_PAGE
+    ruling = book.ruling(draft.call.tool)
+    if draft.demanded and ruling.gate == Gate.ALLOW:
+        name = f"{ruling.policy} (but the agent's own code asks for a person)"
+        return ruling.model_copy(update={"gate": Gate.HOLD, "policy": name})
+    return ruling
+
+
 def _open(
     work: Work,
     run: Run,
     draft: InterruptDraft,
-    book: Rulebook,
+    tool: Tool | None,
+    ruling: Ruling,
     asked_at: datetime,
     *,
     before: int,
 ) -> Interrupt:
     """``before``: how many requests the run has made already."""
     call = draft.call
-    tool = book.tools.get(call.tool)
-    ruling = book.ruling(call.tool)
-    if draft.demanded and ruling.gate == Gate.ALLOW:
-        name = f"{ruling.policy} (but the agent's own code asks for a person)"
-        ruling = ruling.model_copy(update={"gate": Gate.HOLD, "policy": name})
     arguments, problem = _readable(call)
     denied = denials(run, call.tool, arguments).count() if before else 0
     problem = problem or _unaskable(run, draft, tool, arguments, before)
@@ -238,6 +255,9 @@ def _unaskable(
         return f"This run has already asked {MAX_INTERRUPTS} times."
     if draft.kind == InterruptKind.QUESTION:
         return ""
+    if tool is not None and tool.kind == InterruptKind.CLIENT:
+        # The page checks them against its own schema: a pattern in that may take for ever.
+        return "" if arguments.startswith("{") else "The arguments are not an object."
     if tool is None:
         return f"{run.agent} has no tool named {draft.call.tool}."
     return misfit(tool.schema, arguments)

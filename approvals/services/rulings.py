@@ -10,6 +10,7 @@ from approvals.models import Decision, Interrupt
 from approvals.policies import Rulebook, Ruling
 from approvals.states import (
     Gate,
+    InterruptKind,
     Verdict,
 )
 
@@ -21,6 +22,8 @@ def asked_ruling(interrupt: Interrupt) -> Ruling:
 
 def ruling_for(interrupt: Interrupt) -> Ruling:
     """What a decision of now must satisfy."""
+    if interrupt.kind == InterruptKind.CLIENT:
+        return asked_ruling(interrupt)
     current = Rulebook(interrupt.run.agent).ruling(interrupt.tool)
     return policies.strictest(asked_ruling(interrupt), current)
 

@@ -14,9 +14,11 @@ from referencing import Registry
 from referencing.exceptions import Unresolvable
 
 from approvals import canonical, wording
+from approvals.exceptions import InvalidArguments
 from approvals.models import Interrupt, Tool
-from approvals.schemas import Suggest, ToolSpec
+from approvals.schemas import ClientTool, Suggest, ToolSpec
 from approvals.services.work import unit_of_work
+from approvals.states import InterruptKind, Risk
 
 #: Schemas stand for themselves: what one refers to is never fetched from an address.
 NOWHERE_ELSE: Registry[Any] = Registry()
@@ -35,6 +37,8 @@ def register_tools(agent: str, specs: Sequence[ToolSpec]) -> None:
     if twice:
         raise ValueError(f"Duplicate tool name: {', '.join(twice)} of {agent}.")
     for spec in specs:
+        if spec.kind == InterruptKind.CLIENT:
+            raise ValueError(f"{spec.name}: only a page brings a front-end tool.")
         _check_answer(spec)
     with unit_of_work():
         Tool.objects.filter(agent=agent).exclude(name__in=names).delete()
@@ -60,6 +64,44 @@ def learn_tools(agent: str, specs: Sequence[ToolSpec]) -> None:
                 Tool.objects.update_or_create(
                     agent=agent, name=spec.name, defaults=columns
                 )
+
+
+def brought(agent: str, tools: Sequence[ClientTool]) -> dict[str, Tool]:
+    """Tools of a page as the registry would have them, by name; stored nowhere."""
+    found = {}
+    for tool in tools:
+        spec = ToolSpec(
+            name=tool.name,
+            description=tool.description,
+            parameters=tool.parameters,
+            kind=InterruptKind.CLIENT,
+            risk=Risk.LOW,
+        )
+        found[tool.name] = Tool(agent=agent, name=tool.name, **_columns(spec))
+    return found
+
+
+def flaw_of(schema: object) -> str:
+    """Why this cannot be the schema of a tool's arguments; empty if it can.
+
+    Only its outline is looked at, for what strangers send with every request: to hold a
+    large one to the whole of JSON Schema takes seconds.
+    """
+    if not isinstance(schema, dict) or schema.get("type", "object") != "object":
+        return "it has to be the schema of an object"
+    parts = schema.get("properties", {})
+    if not isinstance(parts, dict) or not all(
+        isinstance(part, dict | bool) for part in parts.values()
+    ):
+        return "its properties have to be schemas by their names"
+    names = schema.get("required", [])
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        return "what is required has to be a list of names"
+    try:
+        canonical.dumps(schema)
+    except InvalidArguments as error:
+        return error.message
+    return ""
 
 
 def _columns(spec: ToolSpec) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from approvals import audit, clock, live, wake
 from approvals.exceptions import LostLease, NotFound
 from approvals.models import Interrupt, Run
 from approvals.prepared import Prepared, Slot
-from approvals.states import RunStatus
+from approvals.states import InterruptKind, RunStatus
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -68,8 +68,11 @@ class Work:
         self.tell("run", run.pk, scopes)
 
     def tell_interrupt(self, interrupt: Interrupt, op: str = "interrupt") -> None:
-        scopes = {f"group.{pk}" for pk in interrupt.policy.get("group_ids", ())}
-        self.tell(op, interrupt.pk, scopes | {"all", f"run.{interrupt.run_id}"})
+        scopes = {f"run.{interrupt.run_id}"}
+        if interrupt.kind != InterruptKind.CLIENT:
+            groups = interrupt.policy.get("group_ids", ())
+            scopes |= {"all", *(f"group.{pk}" for pk in groups)}
+        self.tell(op, interrupt.pk, scopes)
 
 
 _current: ContextVar[Work | None] = ContextVar("work", default=None)

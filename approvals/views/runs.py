@@ -49,6 +49,7 @@ def runs(request: DeskRequest) -> HttpResponse:
     listed = list(found[: PAGE + 1])
     open_requests = dict(
         Interrupt.objects.open()
+        .for_people()
         .filter(run__in=[one.pk for one in listed])
         .order_by()
         .values_list("run")

@@ -18,6 +18,7 @@ from approvals.forms import AnswerForm, ArgumentsForm
 from approvals.http import DeskRequest, safe_next, url_or_empty
 from approvals.inbox import Inbox, Listing, Shown, View
 from approvals.models import Decision, Interrupt
+from approvals.states import InterruptKind
 
 TEMPLATE = "approvals/inbox.html"
 
@@ -55,9 +56,9 @@ def visible(request: DeskRequest, pk: UUID) -> Interrupt:
 def visible_anywhere(request: DeskRequest, pk: UUID) -> Interrupt:
     """The request for the inbox, or for the run one asked for oneself."""
     return get_object_or_404(
-        Interrupt.objects.filter(
-            run__in=permissions.visible_runs(request.user).values("pk")
-        ).select_related("run", "run__requester"),
+        Interrupt.objects.for_people()
+        .filter(run__in=permissions.visible_runs(request.user).values("pk"))
+        .select_related("run", "run__requester"),
         pk=pk,
     )
 
@@ -186,7 +187,9 @@ def _place(found: Listing, pk: UUID) -> dict[str, Any]:
 
 def today(request: DeskRequest) -> dict[str, Any]:
     midnight = timezone.localtime().replace(hour=0, minute=0, second=0, microsecond=0)
-    mine = Decision.objects.filter(reviewer=request.user, created__gte=midnight)
+    mine = Decision.objects.filter(
+        reviewer=request.user, created__gte=midnight
+    ).exclude(interrupt__kind=InterruptKind.CLIENT)
     return {
         "decided_today": mine.count(),
         "last_decision": mine.order_by("-created").first(),

@@ -40,6 +40,7 @@ from approvals.models import (
     ToolExecution,
     Vote,
 )
+from approvals.schemas import ClientTool, InterruptDraft, ToolCall
 from approvals.states import InterruptStatus, RunStatus, Source, Verdict
 from tests.plugins.cast import ballot, call
 from tests.plugins.machine import on_postgresql
@@ -155,6 +156,63 @@ def test_i11_the_last_two_requests_of_a_run_queue_it_once(
             first.pk: Verdict.APPROVE,
             second.pk: Verdict.DENY,
         }
+
+
+def test_m10_of_two_answers_of_a_page_and_a_message_one_counts(make_run, mia, woken):
+    """Two tabs and a word instead: whoever comes first, the agent hears one thing."""
+    for _ in range(ROUNDS):
+        (asked,) = at_page(make_run())
+        woken.clear()
+        results = race(
+            [
+                lambda pk=asked.pk: services.answer_client_call(pk, "red", actor=mia),
+                lambda pk=asked.pk: services.answer_client_call(pk, "blue", actor=mia),
+                lambda pk=asked.run_id: services.pass_over_client_calls(pk, actor=mia),
+            ]
+        )
+        assert failures(results) == refusals(results) == []
+        assert [bool(result) for result in results].count(True) == 1
+        decision = Decision.objects.get(interrupt=asked)
+        said = ['"red"', '"blue"', None][[bool(each) for each in results].index(True)]
+        assert decision.answer == said
+        assert woken == {asked.run_id: 1}
+
+
+def test_m10_the_page_and_a_reviewer_queue_the_run_once(make_run, mia, rita, woken):
+    for _ in range(ROUNDS):
+        pick, held = at_page(make_run(), call(call_id="call-2"))
+        woken.clear()
+        results = race(
+            [
+                lambda pk=pick.pk: services.answer_client_call(pk, "red", actor=mia),
+                decider(held, Verdict.APPROVE, rita),
+            ]
+        )
+        assert failures(results) == refusals(results) == []
+        assert woken == {held.run_id: 1}
+        claim = services.claim_run(held.run_id, owner="w")
+        assert claim is not None
+        assert {answer.interrupt_id: answer.verdict for answer in claim.answers} == {
+            pick.pk: Verdict.ANSWER,
+            held.pk: Verdict.APPROVE,
+        }
+
+
+def at_page(run: Run, *beside: ToolCall) -> list[Interrupt]:
+    """A call to the page of a run, and the requests of others beside it."""
+    claim = services.claim_run(run.pk, owner="worker")
+    assert claim is not None
+    pick = call("pick_colour", shade="red")
+    services.open_interrupts(
+        run.pk,
+        attempt=claim.attempt,
+        drafts=[
+            InterruptDraft(call=each, verdicts=tuple(Verdict))
+            for each in (pick, *beside)
+        ],
+        client_tools=[ClientTool(name="pick_colour")],
+    )
+    return list(run.interrupts.order_by("created"))
 
 
 def test_i12_of_many_workers_one_gets_the_run(make_run):

@@ -13,7 +13,7 @@ from uuid import UUID, uuid4
 
 from approvals import canonical
 from approvals.exceptions import InvalidArguments
-from approvals.schemas import Answer, InterruptDraft, ToolCall
+from approvals.schemas import Answer, ClientTool, InterruptDraft, ToolCall
 from approvals.states import Verdict
 from hitlagents.adapters.base import (
     ANSWER,
@@ -304,20 +304,31 @@ def start(
     *,
     thread_id: UUID | None = None,
     state: State | None = None,
+    client_tools: Sequence[ClientTool] = (),
 ) -> Start:
     return Start(
         run_id=host.run_id,
         thread_id=thread_id or uuid4(),
         message=message,
         state=through_json(state),
+        client_tools=client_tools,
     )
 
 
-def resume(host: FakeHost, state: State, answers: Sequence[Answer]) -> Resume:
+def resume(
+    host: FakeHost,
+    state: State,
+    answers: Sequence[Answer],
+    client_tools: Sequence[ClientTool] = (),
+) -> Resume:
     stored = through_json(state)
     assert stored is not None
     return Resume(
-        run_id=host.run_id, thread_id=uuid4(), state=stored, answers=list(answers)
+        run_id=host.run_id,
+        thread_id=uuid4(),
+        state=stored,
+        answers=list(answers),
+        client_tools=client_tools,
     )
 
 

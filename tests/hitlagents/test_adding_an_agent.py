@@ -15,10 +15,15 @@ from django.core.exceptions import ImproperlyConfigured
 from approvals import services
 from approvals.models import Policy, Tool, ToolExecution
 from approvals.policies import FALLBACK_GROUP
+from approvals.schemas import ClientTool
 from approvals.states import Gate, RunStatus, Verdict
 from hitlagents import catalog, conversations, registry, runner
+from hitlagents.adapters.base import Gating
 from hitlagents.inspector import Inspected
 from hitlsite.paths import BASE_DIR
+from tests.hitlagents.fakes import FakeHost
+from tests.hitlagents.fakes import resume as resume_of
+from tests.hitlagents.fakes import start as start_of
 from tests.hitlagents.reading import said
 from tests.plugins.cast import ballot
 
@@ -145,6 +150,27 @@ def test_a_new_framework_takes_changed_arguments_and_an_allowing_rule(
     _, run = begin("clerk", "Please stamp the lease", mia)
     assert run.status == RunStatus.FINISHED, run.error
     assert "Stamped the lease." in said(run)
+
+
+def test_m10_a_new_framework_offers_the_tools_of_a_page(folder):
+    """Its model only ever stamps, so the page brings a stamp."""
+    spec = catalog.add("clerk")
+    adapter = spec.build(Gating(allowed=frozenset({"stamp"})))
+    brought = [
+        ClientTool(
+            name="stamp",
+            parameters={"type": "object", "properties": {"document": {}}},
+        )
+    ]
+    host = FakeHost(allowed=["stamp"])
+    job = start_of(host, client_tools=brought)
+    paused = async_to_sync(adapter.start)(job, host)
+    (draft,) = paused.interrupts
+    answer = host.decide(draft, Verdict.ANSWER, answer="Stamped on the page.")
+    job = resume_of(host, paused.state, [answer], brought)
+    async_to_sync(adapter.resume)(job, host)
+    assert host.results == {draft.call.call_id: "Stamped on the page."}
+    assert host.entered == []
 
 
 @pytest.mark.django_db

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from typing import ClassVar, NoReturn
-from uuid import UUID
 
 from approvals.schemas import Answer, ToolCall
-from hitlagents.adapters.base import Body, Happening, Host, Told
+from hitlagents.adapters.base import Body, Happening, Host, Resume, Start, Told
 from hitlagents.adapters.failures import damaged, foreign_decisions
 from hitlagents.adapters.stored import StoredCall
 from hitlagents.toolcall import ToolContext, serving
@@ -25,10 +24,10 @@ class HostedAdvance:
     #: An exception this framework neither swallows nor takes for a tool's failure.
     halting: ClassVar[type[Exception]]
 
-    def __init__(self, host: Host, run_id: UUID, thread_id: UUID) -> None:
+    def __init__(self, host: Host, work: Start | Resume) -> None:
         self.host = host
-        self.run_id = run_id
-        self.thread_id = thread_id
+        self.run_id = work.run_id
+        self.thread_id = work.thread_id
         #: What the host raised first.
         self.stopped_by: Exception | None = None
 

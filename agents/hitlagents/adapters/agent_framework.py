@@ -86,14 +86,12 @@ class AgentFrameworkAdapter:
     async def start(self, start: Start, host: Host) -> Outcome:
         from hitlagents.adapters.agent_framework_run import Advance
 
-        advance = Advance(self, host, start.run_id, start.thread_id)
-        return await advance.start(start)
+        return await Advance(self, host, start).start(start)
 
     async def resume(self, resume: Resume, host: Host) -> Outcome:
         from hitlagents.adapters.agent_framework_run import Advance
 
-        advance = Advance(self, host, resume.run_id, resume.thread_id)
-        return await advance.resume(resume)
+        return await Advance(self, host, resume).resume(resume)
 
 
 def closed_schema(function: FunctionTool) -> dict[str, Any]:

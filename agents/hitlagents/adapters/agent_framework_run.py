@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import asynccontextmanager
 from copy import copy
 from typing import Any, cast
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 from agent_framework import (
     Agent,
@@ -41,7 +41,7 @@ from agent_framework import (
 from agent_framework.observability import disable_instrumentation
 from pydantic import ValidationError
 
-from approvals.schemas import Answer, InterruptDraft, ToolCall
+from approvals.schemas import Answer, ClientTool, InterruptDraft, ToolCall
 from hitlagents.adapters.advance import HostedAdvance, check_decided
 from hitlagents.adapters.agent_framework import (
     AgentFrameworkAdapter,
@@ -64,6 +64,7 @@ from hitlagents.adapters.base import (
 from hitlagents.adapters.calls import (
     ABANDONED,
     VERDICTS,
+    at_page,
     misfit,
     named,
     not_there,
@@ -109,11 +110,13 @@ class Advance(HostedAdvance):
     halting = Halt
 
     def __init__(
-        self, adapter: AgentFrameworkAdapter, host: Host, run_id: UUID, thread_id: UUID
+        self, adapter: AgentFrameworkAdapter, host: Host, work: Start | Resume
     ) -> None:
-        super().__init__(host, run_id, thread_id)
+        super().__init__(host, work)
         self.adapter = adapter
-        self.specs = {function.name: function for function in adapter.functions}
+        self.gating = adapter.gating.beside(work.client_tools)
+        brought = [_of_page(tool) for tool in work.client_tools]
+        self.specs = {tool.name: tool for tool in (*adapter.functions, *brought)}
         self.answers: dict[str, Answer] = {}
         #: Calls proposed or taken over, by call id, until they have a result.
         self.open: dict[str, StoredCall] = {}
@@ -195,7 +198,7 @@ class Advance(HostedAdvance):
                 cast("SupportsChatGetResponse[Any]", client),
                 self.adapter.instructions,
                 name=self.adapter.name,
-                tools=[self._gated(function) for function in self.adapter.functions],
+                tools=[self._gated(function) for function in self.specs.values()],
                 default_options=dict(self.adapter.model.settings),
                 context_providers=[InMemoryHistoryProvider()],
                 middleware=[Guard(self), Turns(self)],
@@ -204,7 +207,7 @@ class Advance(HostedAdvance):
     def _gated(self, function: FunctionTool) -> FunctionTool:
         """A copy of the developer's tool, gated as the policies say now."""
         gated = copy(function)
-        held = self.adapter.gating.holds(function.name)
+        held = self.gating.holds(function.name)
         gated.approval_mode = "always_require" if held else "never_require"
         return gated
 
@@ -312,7 +315,7 @@ class Advance(HostedAdvance):
             call_id=content.id,
             tool=name,
             reference=content.call_id or content.id,
-            asked=name in self.specs and self.adapter.gating.holds(name),
+            asked=name in self.specs and self.gating.holds(name),
         )
         self.arguments[content.id] = _text(content.arguments)
         call = self.call(content.id, self.arguments[content.id])
@@ -467,6 +470,17 @@ def _text(arguments: Any) -> str:
 
 
 # Tools
+
+
+def _of_page(tool: ClientTool) -> FunctionTool:
+    """With a body, though it is never entered: a tool without one pauses in another way than
+    held ones do."""
+    return FunctionTool(
+        name=tool.name,
+        description=tool.description,
+        input_model=tool.parameters,
+        func=at_page,
+    )
 
 
 def _check_arguments(function: FunctionTool, arguments: Mapping[str, Any]) -> None:

@@ -22,6 +22,7 @@ from agent_framework import (
 )
 
 from hitlagents.demo.scripted import Call, Item, Result, Said, Script, words
+from hitlagents.demo.scripted_offered import play
 
 
 class ScriptedClient(
@@ -46,13 +47,14 @@ class ScriptedClient(
         Awaitable[ChatResponse[Any]]
         | ResponseStream[ChatResponseUpdate, ChatResponse[Any]]
     ):
-        updates = self._build_response_stream(self._updates(messages))
+        updates = self._build_response_stream(self._updates(messages, options))
         return updates if stream else updates.get_final_response()
 
     async def _updates(
-        self, messages: Sequence[Message]
+        self, messages: Sequence[Message], options: Mapping[str, Any]
     ) -> AsyncIterator[ChatResponseUpdate]:
-        said = self.script(items(messages))
+        offered = {tool.name: tool.parameters() for tool in options.get("tools") or ()}
+        said = play(self.script, items(messages), offered)
         message_id = uuid4().hex
         for word in words(said.text):
             yield _update(message_id, Content.from_text(word))

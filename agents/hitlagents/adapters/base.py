@@ -8,13 +8,13 @@ functions, so that only a worker which uses one pays for it.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 from uuid import UUID
 
-from approvals.schemas import Answer, InterruptDraft, ToolCall, ToolSpec
+from approvals.schemas import Answer, ClientTool, InterruptDraft, ToolCall, ToolSpec
 from approvals.states import Source, Verdict
 
 type State = dict[str, Any]
@@ -171,6 +171,11 @@ class Start:
     #: State after the thread's previous run, or None. That run may have ended while
     #: calls were open: the adapter then drops them from the state.
     state: State | None
+    #: Tools of the page the message came from. They are offered to the model of this run
+    #: beside the agent's own, in the place of one that has the same name. A call of one
+    #: always pauses, like a held one; its body is never entered, and the guard has the
+    #: page's answer.
+    client_tools: Sequence[ClientTool] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,6 +186,8 @@ class Resume:
     thread_id: UUID
     state: State
     answers: Sequence[Answer]
+    #: Those of the run's start.
+    client_tools: Sequence[ClientTool] = ()
 
 
 class Adapter(Protocol):
@@ -265,3 +272,7 @@ class Gating:
 
     def holds(self, tool: str) -> bool:
         return tool not in self.allowed
+
+    def beside(self, brought: Iterable[ClientTool]) -> Gating:
+        """The same in a run whose page brings these: they always pause."""
+        return Gating(allowed=self.allowed - {tool.name for tool in brought})

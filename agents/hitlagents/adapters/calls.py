@@ -36,6 +36,11 @@ def not_there(tool: str) -> str:
     return f"Not executed: there is no tool named {tool!r}."
 
 
+async def at_page(*_: Any, **__: Any) -> str:
+    """The body of a tool that a page brought."""
+    raise NotImplementedError("The page answers this call; nothing runs for it.")
+
+
 class ArgumentsError(ValueError):
     """The arguments do not fit the tool."""
 

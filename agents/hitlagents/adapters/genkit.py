@@ -12,10 +12,11 @@ import json
 import os
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from importlib import metadata
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from approvals.schemas import ToolSpec
+from approvals.schemas import ClientTool, ToolSpec
 from approvals.states import Verdict
 from hitlagents.adapters.base import (
     AgentRunError,
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
     from genkit import Tool
     from genkit.exp.agent import SessionStore
     from genkit.middleware import BaseMiddleware
+
+    from hitlagents.adapters.genkit_tools import Kit
 
 FRAMEWORK = "Genkit"
 METADATA_KEY = "genkit"
@@ -98,14 +101,16 @@ class GenkitAdapter:
             )
         from hitlagents.adapters.genkit_tools import Kit
 
-        self.kit = Kit(
+        self._kit = partial(
+            Kit,
             name=name,
             instructions=instructions,
             tools=tools,
             use=use,
-            gating=gating,
             store=store,
         )
+        self._gating = gating
+        self.kit = self._kit(gating=gating)
         self.model = model
         self.store = store
         self.in_session = frozenset(in_session)
@@ -124,16 +129,21 @@ class GenkitAdapter:
     def tools(self) -> Sequence[ToolSpec]:
         return self._tools
 
+    def kit_with(self, brought: Sequence[ClientTool]) -> Kit:
+        """The agent of one run, with the tools of its page."""
+        if not brought:
+            return self.kit
+        return self._kit(gating=self._gating.beside(brought), brought=brought)
+
     async def start(self, start: Start, host: Host) -> Outcome:
         from hitlagents.adapters.genkit_run import Advance
 
-        return await Advance(self, host, start.run_id, start.thread_id).start(start)
+        return await Advance(self, host, start).start(start)
 
     async def resume(self, resume: Resume, host: Host) -> Outcome:
         from hitlagents.adapters.genkit_run import Advance
 
-        advance = Advance(self, host, resume.run_id, resume.thread_id)
-        return await advance.resume(resume)
+        return await Advance(self, host, resume).resume(resume)
 
 
 # The state of a thread: the session, or where it is, and how the calls in it are keyed.

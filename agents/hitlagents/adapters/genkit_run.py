@@ -20,7 +20,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NoReturn, cast
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 from genkit import FinishReason, GenkitError, Interrupt, Part, Role
 from genkit.exp.agent import (
@@ -82,7 +82,9 @@ MAX_TURNS = 50
 WANTED = "wanted"
 
 #: Verdicts after which the tool is not entered.
-INSTEAD = frozenset({Verdict.DENY, Verdict.RESPOND, Verdict.CANCEL_CALL})
+INSTEAD = frozenset(
+    {Verdict.DENY, Verdict.ANSWER, Verdict.RESPOND, Verdict.CANCEL_CALL}
+)
 
 #: How the ledger says that a tool of the session may begin, and with what.
 IN_SESSION = "Into the session: "
@@ -101,11 +103,11 @@ class Advance(HostedAdvance):
     halting = Halt
 
     def __init__(
-        self, adapter: GenkitAdapter, host: Host, run_id: UUID, thread_id: UUID
+        self, adapter: GenkitAdapter, host: Host, work: Start | Resume
     ) -> None:
-        super().__init__(host, run_id, thread_id)
+        super().__init__(host, work)
         self.adapter = adapter
-        self.kit = adapter.kit
+        self.kit = adapter.kit_with(work.client_tools)
         self.answers: dict[str, Answer] = {}
         #: Calls proposed or taken over, by call id, until they have a result.
         self.open: dict[str, OpenCall] = {}

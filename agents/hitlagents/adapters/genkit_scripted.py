@@ -15,6 +15,7 @@ from genkit.model import Message, ModelRequest, ModelResponse, ModelResponseChun
 from genkit.plugin_api import ActionRunContext
 
 from hitlagents.demo.scripted import Call, Item, Result, Said, Script, words
+from hitlagents.demo.scripted_offered import play
 
 
 class ScriptedModel:
@@ -28,7 +29,8 @@ class ScriptedModel:
     async def __call__(
         self, request: ModelRequest[Any], context: ActionRunContext[Any]
     ) -> ModelResponse:
-        said = self.script(list(items(request.messages)))
+        offered = {tool.name: tool.input_schema or {} for tool in request.tools or ()}
+        said = play(self.script, list(items(request.messages)), offered)
         for word in words(said.text):
             context.send_chunk(
                 ModelResponseChunk(role=Role.MODEL, content=[Part.from_text(word)])

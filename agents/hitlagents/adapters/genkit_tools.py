@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any, Protocol
 
+import genkit
 from genkit import Tool
 from genkit.exp import Genkit
 from genkit.exp.agent import Agent, SessionStore
@@ -25,8 +26,9 @@ from genkit.plugin_api import Action, ActionRunContext
 from genkit_middleware import ToolApproval
 from pydantic import ValidationError
 
+from approvals.schemas import ClientTool
 from hitlagents.adapters.base import Gating
-from hitlagents.adapters.calls import misfit, refuse_strangers
+from hitlagents.adapters.calls import at_page, misfit, refuse_strangers
 
 type Next[P, R] = Callable[[P, GenerateMiddlewareContext], Awaitable[R]]
 
@@ -133,6 +135,8 @@ class Kit:
     """An agent as Genkit runs it: ``ToolApproval`` pauses, then the guard is asked, then
     the developer's own middleware and the tool.
 
+    ``brought``: tools of a page, in the place of the agent's own of those names.
+
     Raises ValueError for tools that cannot be held.
     """
 
@@ -145,7 +149,13 @@ class Kit:
         use: Sequence[BaseMiddleware[Any]],
         gating: Gating,
         store: SessionStore | None,
+        brought: Sequence[ClientTool] = (),
     ) -> None:
+        names = {tool.name for tool in brought}
+        tools = [
+            *(tool for tool in tools if tool.name not in names),
+            *(_of_page(tool) for tool in brought),
+        ]
         self.ai = ai = Genkit()
         ai.define_model(MODEL, _model)
         ai.tool(MISSING)(_missing)
@@ -180,6 +190,18 @@ class Kit:
                 raise ValueError(f"Two tools have the same name: {action.name}.")
             found[action.name] = GuardedTool(action)
         return found
+
+
+def _of_page(brought: ClientTool) -> Tool:
+    async def answered(given: dict[str, Any]) -> str:
+        return await at_page(given)
+
+    return genkit.tool(
+        answered,
+        name=brought.name,
+        description=brought.description,
+        input_schema=dict(brought.parameters),
+    )
 
 
 async def _model(

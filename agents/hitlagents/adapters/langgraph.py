@@ -111,13 +111,12 @@ class LangGraphAdapter:
     async def start(self, start: Start, host: Host) -> Outcome:
         from hitlagents.adapters.langgraph_run import Advance
 
-        return await Advance(self, host, start.run_id, start.thread_id).start(start)
+        return await Advance(self, host, start).start(start)
 
     async def resume(self, resume: Resume, host: Host) -> Outcome:
         from hitlagents.adapters.langgraph_run import Advance
 
-        advance = Advance(self, host, resume.run_id, resume.thread_id)
-        return await advance.resume(resume)
+        return await Advance(self, host, resume).resume(resume)
 
 
 def _described(

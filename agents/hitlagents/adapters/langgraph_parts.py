@@ -32,6 +32,7 @@ from langgraph.pregel import Pregel
 from langgraph.types import Command
 from pydantic import BaseModel, ValidationError
 
+from approvals.schemas import ClientTool
 from hitlagents.adapters.base import Body
 from hitlagents.adapters.calls import misfit, refuse_strangers
 from hitlagents.toolcall import on_tool_thread
@@ -140,7 +141,8 @@ class Guard(AgentMiddleware[Any, Any, Any]):
         handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]],
     ) -> ModelResponse[Any]:
         advance = ADVANCE.get()
-        response = await handler(request.override(model=advance.model(self.script)))
+        model, tools = advance.model(self.script), advance.offered(request.tools)
+        response = await handler(request.override(model=model, tools=tools))
         for message in response.result:
             await advance.propose(message)
         return response
@@ -171,6 +173,18 @@ class _NoModel(BaseChatModel):
 
 
 # Tools
+
+
+def of_page(tool: ClientTool) -> dict[str, Any]:
+    """A tool that a page brought, for the model to know, in the form every chat model of the
+    framework takes as it is. Of a tool object it would resolve the references in its
+    schema, and a stranger's can grow without end."""
+    function = {
+        "name": tool.name,
+        "description": tool.description,
+        "parameters": dict(tool.parameters),
+    }
+    return {"type": "function", "function": function}
 
 
 def closed_schema(tool: BaseTool) -> dict[str, Any]:

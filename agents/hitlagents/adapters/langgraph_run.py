@@ -26,7 +26,7 @@ from collections.abc import (
 )
 from contextvars import Context, ContextVar
 from typing import Any, NoReturn
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 from langchain.agents.middleware import ToolCallRequest
 from langchain_core.messages import (
@@ -67,7 +67,14 @@ from hitlagents.adapters.base import (
     ToolCallProposed,
     ToolCallResult,
 )
-from hitlagents.adapters.calls import ABANDONED, MAX_NAME, VERDICTS, named, not_there
+from hitlagents.adapters.calls import (
+    ABANDONED,
+    MAX_NAME,
+    VERDICTS,
+    at_page,
+    named,
+    not_there,
+)
 from hitlagents.adapters.failures import (
     cut_off,
     damaged,
@@ -83,6 +90,7 @@ from hitlagents.adapters.langgraph_parts import (
     ADVANCE,
     APPROVE,
     check_arguments,
+    of_page,
     told_by,
 )
 from hitlagents.adapters.langgraph_review import (
@@ -137,10 +145,13 @@ class Advance(HostedAdvance):
     halting = Halt
 
     def __init__(
-        self, adapter: LangGraphAdapter, host: Host, run_id: UUID, thread_id: UUID
+        self, adapter: LangGraphAdapter, host: Host, work: Start | Resume
     ) -> None:
-        super().__init__(host, run_id, thread_id)
+        super().__init__(host, work)
         self.adapter = adapter
+        #: Tools of the run's page, by name.
+        self.brought = {tool.name: of_page(tool) for tool in work.client_tools}
+        self.names = adapter.names | self.brought.keys()
         self.saver = StateSaver()
         self.kept = Snapshot(saver={})
         self.guarded: set[tuple[int, str]] = set()
@@ -214,7 +225,7 @@ class Advance(HostedAdvance):
 
     def _check_tools(self) -> None:
         for call in self.kept.calls:
-            known = call.kind == "question" or call.tool in self.adapter.names
+            known = call.kind == "question" or call.tool in self.names
             if not known and not call.done:
                 raise missing_tool(call.tool)
 
@@ -530,7 +541,7 @@ class Advance(HostedAdvance):
             tool=tool,
             arguments=piece.arguments if piece.arguments.strip() else "{}",
             reference=piece.call_id if known else minted,
-            held=tool in self.adapter.names and self.adapter.gating.holds(tool),
+            held=tool in self.names and self.adapter.gating.holds(tool),
         )
         self.kept.calls.append(call)
         return call
@@ -538,7 +549,13 @@ class Advance(HostedAdvance):
     # Bodies
 
     def is_held(self, proposed: Mapping[str, Any]) -> bool:
-        return self._open_call(proposed).held
+        call = self._open_call(proposed)
+        return call.held and call.tool not in self.brought
+
+    def offered(self, own: Sequence[Any]) -> list[Any]:
+        """The tools of an agent with those of the page."""
+        kept = [t for t in own if getattr(t, "name", "") not in self.brought]
+        return [*kept, *self.brought.values()]
 
     def _open_call(self, proposed: Mapping[str, Any]) -> Call:
         """The call behind a call of the framework's: the open one of that id, or one of
@@ -565,7 +582,11 @@ class Advance(HostedAdvance):
         call = self._open_call(request.tool_call)
         await self._tell_call(call)
         tool = request.tool
-        if tool is None or call.tool not in self.adapter.names:
+        if call.tool in self.brought:
+            # The framework's own hold knows only the tools a graph was built with.
+            interrupt(_held_call(call, request.tool_call["args"]))
+            text = (await self._guard(call, at_page)).text
+        elif tool is None or call.tool not in self.names:
             text = not_there(call.tool)
             await self._finish(call, text)
         else:
@@ -590,14 +611,7 @@ class Advance(HostedAdvance):
         call = self._reviewed(tool, text) or self._step(tool, text, key)
         await self._tell_call(call)
         if call.kind == "step" and call.held:
-            interrupt(
-                {
-                    "type": "tool_approval",
-                    "tool_call_id": call.reference,
-                    "name": tool,
-                    "args": dict(arguments),
-                }
-            )
+            interrupt(_held_call(call, arguments))
         told = await self._guard(call, body)
         # The node that had the call reviewed was given the reviewer's arguments itself.
         return told.result if call.kind == "review" else told.text
@@ -682,6 +696,16 @@ class Advance(HostedAdvance):
         if not call.done:
             call.done = True
             await self.tell(ToolCallResult(call_id=call.call_id, content=text))
+
+
+def _held_call(call: Call, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """What the framework's own hold on a call gives to ``interrupt``."""
+    return {
+        "type": "tool_approval",
+        "tool_call_id": call.reference,
+        "name": call.tool,
+        "args": dict(arguments),
+    }
 
 
 def _no_model(script: Any) -> NoReturn:

@@ -26,8 +26,10 @@ from langchain_core.messages import (
 )
 from langchain_core.messages.tool import tool_call_chunk
 from langchain_core.outputs import ChatGenerationChunk, ChatResult
+from langchain_core.utils.function_calling import convert_to_openai_tool
 
 from hitlagents.demo.scripted import Call, Item, Result, Said, Script, words
+from hitlagents.demo.scripted_offered import play
 
 
 class ScriptedChatModel(BaseChatModel):
@@ -36,13 +38,16 @@ class ScriptedChatModel(BaseChatModel):
 
     script: Script
     pause: float = 0.0
+    offered: dict[str, dict[str, Any]] = {}
 
     @property
     def _llm_type(self) -> str:
         return "scripted"
 
     def bind_tools(self, tools: Any, **kwargs: Any) -> ScriptedChatModel:
-        return self
+        declared = [convert_to_openai_tool(tool)["function"] for tool in tools]
+        offered = {each["name"]: each.get("parameters", {}) for each in declared}
+        return self.model_copy(update={"offered": offered})
 
     def _generate(
         self,
@@ -76,7 +81,7 @@ class ScriptedChatModel(BaseChatModel):
             await asyncio.sleep(self.pause)
 
     def _chunks(self, messages: Sequence[BaseMessage]) -> Iterator[ChatGenerationChunk]:
-        said = self.script(items(messages))
+        said = play(self.script, items(messages), self.offered)
         for word in words(said.text):
             yield _chunk(content=word)
         for index, call in enumerate(said.calls):

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from importlib import metadata
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from approvals.schemas import ToolSpec
+from approvals.schemas import ClientTool, ToolSpec
 from approvals.states import Verdict
 from hitlagents.adapters.base import (
     Gating,
@@ -37,6 +37,8 @@ from hitlagents.adapters.tool_specs import described
 if TYPE_CHECKING:
     from agents import Agent
 
+    from hitlagents.adapters.openai_agents_tools import Team
+
 FRAMEWORK = "OpenAI Agents SDK"
 METADATA_KEY = "openai_agents"
 DISTRIBUTION = "openai-agents"
@@ -50,9 +52,10 @@ os.environ.setdefault("OPENAI_AGENTS_DISABLE_TRACING", "true")
 class OpenAIAgentsAdapter:
     """One agent of the SDK, with the agents it hands off to or uses as tools.
 
-    ``make`` gives the starting agent. It is called once and must make new ``Agent``
-    objects, since theirs are the tools that are put behind the guard; the tools
-    themselves may be shared and stay as they are. ``cards`` say what the SDK has no
+    ``make`` gives the starting agent. It must make new ``Agent`` objects each time, since
+    theirs are the tools that are put behind the guard; the tools themselves may be shared
+    and stay as they are. It is called once, and again for every advance of a run whose
+    page brings tools. ``cards`` say what the SDK has no
     place for (risk, title, consequence, what is asked…), by tool name. ``model`` connects
     to a ``Model`` of the SDK; its settings are the SDK's ModelSettings.
 
@@ -73,6 +76,8 @@ class OpenAIAgentsAdapter:
     ) -> None:
         from hitlagents.adapters.openai_agents_tools import Team
 
+        self._make = make
+        self._gating = gating
         self.team = Team(make(), gating)
         self.model = model
         self.version = metadata.version(DISTRIBUTION)
@@ -89,16 +94,23 @@ class OpenAIAgentsAdapter:
     def tools(self) -> Sequence[ToolSpec]:
         return self._tools
 
+    def team_with(self, brought: Sequence[ClientTool]) -> Team:
+        """The agents of one run, with the tools of its page."""
+        from hitlagents.adapters.openai_agents_tools import Team
+
+        if not brought:
+            return self.team
+        return Team(self._make(), self._gating.beside(brought), brought)
+
     async def start(self, start: Start, host: Host) -> Outcome:
         from hitlagents.adapters.openai_agents_run import Advance
 
-        return await Advance(self, host, start.run_id, start.thread_id).start(start)
+        return await Advance(self, host, start).start(start)
 
     async def resume(self, resume: Resume, host: Host) -> Outcome:
         from hitlagents.adapters.openai_agents_run import Advance
 
-        advance = Advance(self, host, resume.run_id, resume.thread_id)
-        return await advance.resume(resume)
+        return await Advance(self, host, resume).resume(resume)
 
 
 # The state of a thread: what was said, where the SDK stopped, and how calls are keyed.

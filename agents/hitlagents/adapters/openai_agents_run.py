@@ -21,7 +21,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import replace
 from typing import Any, cast
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 from agents import (
     Agent,
@@ -96,11 +96,11 @@ class Advance(HostedAdvance):
     halting = Halt
 
     def __init__(
-        self, adapter: OpenAIAgentsAdapter, host: Host, run_id: UUID, thread_id: UUID
+        self, adapter: OpenAIAgentsAdapter, host: Host, work: Start | Resume
     ) -> None:
-        super().__init__(host, run_id, thread_id)
+        super().__init__(host, work)
         self.adapter = adapter
-        self.team = adapter.team
+        self.team = adapter.team_with(work.client_tools)
         self.starting = self.team.starting
         self.answers: dict[str, Answer] = {}
         #: Calls proposed or taken over, by call id, until they have a result.

@@ -24,6 +24,7 @@ from openai.types.responses import (
 )
 
 from hitlagents.demo.scripted import Call, Item, Reply, Result, Said, Script, words
+from hitlagents.demo.scripted_offered import play
 
 
 class ScriptedModel(Model):
@@ -35,15 +36,27 @@ class ScriptedModel(Model):
         self.pause = pause
 
     async def get_response(
-        self, system_instructions: str | None, input: Any, *rest: Any, **how: Any
+        self,
+        system_instructions: str | None,
+        input: Any,
+        model_settings: Any,
+        tools: Sequence[Any],
+        *rest: Any,
+        **how: Any,
     ) -> ModelResponse:
-        output = _output(self.script(items(input)))
+        output = _output(play(self.script, items(input), _offered(tools)))
         return ModelResponse(output=output, usage=Usage(requests=1), response_id=None)
 
     async def stream_response(
-        self, system_instructions: str | None, input: Any, *rest: Any, **how: Any
+        self,
+        system_instructions: str | None,
+        input: Any,
+        model_settings: Any,
+        tools: Sequence[Any],
+        *rest: Any,
+        **how: Any,
     ) -> AsyncIterator[ResponseStreamEvent]:
-        said = self.script(items(input))
+        said = play(self.script, items(input), _offered(tools))
         for number, word in enumerate(words(said.text)):
             yield ResponseTextDeltaEvent(
                 content_index=0,
@@ -68,6 +81,10 @@ class ScriptedModel(Model):
         yield ResponseCompletedEvent(
             response=response, sequence_number=0, type="response.completed"
         )
+
+
+def _offered(tools: Sequence[Any]) -> dict[str, Any]:
+    return {tool.name: tool.params_json_schema for tool in tools}
 
 
 def _output(said: Reply) -> list[ResponseOutputItem]:

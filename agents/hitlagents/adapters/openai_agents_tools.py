@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import replace
 from functools import cached_property
@@ -19,8 +19,9 @@ from agents.function_schema import FuncSchema, function_schema
 from agents.tool_context import ToolContext
 from pydantic import BaseModel, ValidationError
 
+from approvals.schemas import ClientTool
 from hitlagents.adapters.base import Gating
-from hitlagents.adapters.calls import misfit, refuse_strangers
+from hitlagents.adapters.calls import at_page, misfit, refuse_strangers
 from hitlagents.toolcall import on_tool_thread
 
 
@@ -169,11 +170,19 @@ class GuardedTool:
 class Team:
     """The starting agent and every agent within its reach, with their tools guarded.
 
+    ``brought``: tools of a page. Whoever may take over the conversation has them, and who
+    had one of that name has the page's in its place.
+
     Raises ValueError for agents or tools of the same name, and for tools that run where
     nobody can hold them.
     """
 
-    def __init__(self, starting: Agent[Any], gating: Gating) -> None:
+    def __init__(
+        self,
+        starting: Agent[Any],
+        gating: Gating,
+        brought: Sequence[ClientTool] = (),
+    ) -> None:
         self.starting = starting
         self.agents: dict[str, Agent[Any]] = {}
         self.tools: dict[str, GuardedTool] = {}
@@ -182,6 +191,7 @@ class Team:
             if agent.name in self.agents:
                 raise ValueError(f"Two agents have the same name: {agent.name}.")
             self.agents[agent.name] = agent
+        _bring(brought, self.agents.values(), list(_talking(starting)))
         for agent in self.agents.values():
             self._guard(agent, gating)
 
@@ -232,20 +242,61 @@ def is_guarded(tool: Any) -> bool:
     return isinstance(getattr(tool, "on_invoke_tool", None), GuardedTool)
 
 
+def _bring(
+    brought: Sequence[ClientTool],
+    agents: Iterable[Agent[Any]],
+    talking: Sequence[Agent[Any]],
+) -> None:
+    """Give the page's tools to the agents that talk to its person."""
+    made = [_of_page(tool) for tool in brought]
+    names = {tool.name for tool in made}
+    has_all = {id(agent) for agent in talking}
+    for agent in agents:
+        given_over = {tool.name for tool in agent.tools} & names
+        agent.tools = [
+            *(tool for tool in agent.tools if tool.name not in given_over),
+            *(t for t in made if id(agent) in has_all or t.name in given_over),
+        ]
+
+
+def _of_page(tool: ClientTool) -> FunctionTool:
+    return FunctionTool(
+        name=tool.name,
+        description=tool.description,
+        params_json_schema=dict(tool.parameters),
+        on_invoke_tool=at_page,
+        strict_json_schema=False,
+        needs_approval=True,
+    )
+
+
+def _talking(starting: Agent[Any]) -> Iterator[Agent[Any]]:
+    """The starting agent, and every one the conversation may be handed to."""
+    return _found(starting, lambda agent: map(_target, agent.handoffs))
+
+
 def _reachable(starting: Agent[Any]) -> Iterator[Agent[Any]]:
     """Every agent the starting one hands off to or uses as a tool, itself first.
 
     What this overlooks is refused later: no model is asked with an unguarded tool.
     """
+    return _found(
+        starting,
+        lambda agent: [
+            *map(_target, agent.handoffs),
+            *(getattr(tool, "_agent_instance", None) for tool in agent.tools),
+        ],
+    )
+
+
+def _found(
+    starting: Agent[Any], targets_of: Callable[[Agent[Any]], Iterable[Any]]
+) -> Iterator[Agent[Any]]:
     waiting, seen = [starting], {id(starting)}
     while waiting:
         agent = waiting.pop(0)
         yield agent
-        targets = [
-            *(_target(handoff) for handoff in agent.handoffs),
-            *(getattr(tool, "_agent_instance", None) for tool in agent.tools),
-        ]
-        for target in targets:
+        for target in targets_of(agent):
             if isinstance(target, Agent) and id(target) not in seen:
                 seen.add(id(target))
                 waiting.append(target)

@@ -31,7 +31,7 @@ def declared(spec: AgentSpec) -> dict[str, Any]:
             push_notifications=False,
             resumable=False,
         ),
-        tools=ToolsCapabilities(client_provided=False),
+        tools=ToolsCapabilities(client_provided=not spec.is_remote),
         state=StateCapabilities(snapshots=False, deltas=False),
         multimodal=MultimodalCapabilities(
             input=MultimodalInputCapabilities(

@@ -67,7 +67,7 @@ class Glance:
     #: The run that came after it on the thread.
     following: UUID | None
     queued: bool
-    #: What it waits for.
+    #: The requests it waits for.
     waiting: frozenset[UUID]
     #: There are more than were read.
     more: bool
@@ -84,7 +84,8 @@ def glance(thread: Thread, run_id: UUID, seq: int, caller: Caller | None) -> Gla
     queued = thread.queued.exists()
     waiting: list[UUID] = []
     if run.status == RunStatus.WAITING:
-        waiting = list(run.interrupts.open().values_list("pk", flat=True))
+        asked = run.interrupts.open().for_people()
+        waiting = list(asked.values_list("pk", flat=True))
     rows = RunEvent.objects.filter(run=run_id, seq__gt=seq).order_by("seq")
     events = [
         Stored(

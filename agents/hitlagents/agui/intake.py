@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import json
+import re
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Never
 
-from ag_ui.core import ResumeEntry, RunAgentInput, UserMessage
+from ag_ui.core import ResumeEntry, RunAgentInput, ToolMessage, UserMessage
 from django.conf import settings
 from django.http import HttpRequest
 from pydantic import ValidationError
 
+from approvals import canonical, services
 from approvals.exceptions import ApprovalsError
 from approvals.models import Tool
-from approvals.states import Source
+from approvals.policies import Rulebook
+from approvals.schemas import ClientTool
+from approvals.states import InterruptKind
 from hitlagents import tool_reading
 from hitlagents.adapters.base import AgentSpec
 from hitlagents.conversations import MAX_MESSAGE
@@ -27,6 +31,12 @@ if TYPE_CHECKING:
 MAX_ID = 200
 #: More new messages than this are nobody's typing.
 MAX_NEW = 20
+#: Tools a page may bring, and characters of what they say of themselves: a model reads all
+#: of it at every turn.
+MAX_TOOLS = 64
+MAX_TOOLS_SIZE = 100_000
+#: What the pickiest provider takes.
+TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 #: Seconds a worker may take to read an agent's tools, once in the life of an installation.
 TOOLS_WITHIN = 15.0
 #: Kinds of a message, which pydantic names in the path of an error.
@@ -85,7 +95,9 @@ class Asked:
     #: The user messages at the end, of which some may be known already.
     latest: Sequence[Said]
     resume: Sequence[ResumeEntry]
-    tools: Sequence[str]
+    #: What its own tools gave, as it says, by the id of the call: the first word on each.
+    results: Mapping[str, str]
+    tools: Sequence[ClientTool]
     #: Something beside text came with a message.
     left_out: bool
 
@@ -105,28 +117,40 @@ def read(request: HttpRequest) -> Asked:
         modern=(given.protocol_version or "").startswith("1."),
         latest=latest,
         resume=given.resume or [],
-        tools=[tool.name for tool in given.tools or []],
+        results=_results(given),
+        tools=_tools(given),
         left_out=left_out,
     )
 
 
 def refuse_duplicate_tools(
-    spec: AgentSpec, names: Sequence[str], *, person: User
+    spec: AgentSpec, tools: Sequence[ClientTool], *, person: User
 ) -> None:
-    """Tools of the page share one room with the agent's. Raises DuplicateTool."""
-    if not names:
+    """Tools of the page share one room with the agent's. Raises DuplicateTool.
+
+    A question that the policies put to this person anyway is given over to a page that
+    brings a tool of its name: nothing runs for it, and whoever answers is the same.
+    """
+    if not tools:
         return
     ours = Tool.objects.filter(agent=spec.slug)
     # Those of a remote agent are known once it has used them.
-    if spec.source == Source.HOSTED and not ours.exists():
+    if not spec.is_remote and not ours.exists():
         _wait_for_tools(spec.slug, person)
-    taken = set(ours.filter(name__in=names).values_list("name", flat=True))
-    for place, name in enumerate(names):
-        if name in taken:
+    book = Rulebook(spec.slug)
+    seen = set[str]()
+    for place, tool in enumerate(tools):
+        own = book.tools.get(tool.name)
+        given_over = (
+            own is not None
+            and own.kind == InterruptKind.QUESTION
+            and book.ruling(tool.name).asks_requester
+        )
+        if tool.name in seen or (own is not None and not given_over):
             raise DuplicateTool(
-                f"Duplicate tool name: {name}", field=f"tools.{place}.name"
+                f"Duplicate tool name: {tool.name}", field=f"tools.{place}.name"
             )
-        taken.add(name)
+        seen.add(tool.name)
 
 
 def _wait_for_tools(agent: str, person: User) -> None:
@@ -180,10 +204,58 @@ def _encodes(text: str) -> bool:
     return True
 
 
+def _tools(given: RunAgentInput) -> list[ClientTool]:
+    tools = given.tools or []
+    if len(tools) > MAX_TOOLS:
+        raise Unusable(
+            f"tools: there are {len(tools)}; {MAX_TOOLS} are allowed.", field="tools"
+        )
+    found, size = [], 0
+    for place, tool in enumerate(tools):
+        field = f"tools.{place}"
+        if not TOOL_NAME.fullmatch(tool.name):
+            raise Unusable(
+                f"{field}.name: models take 1 to 64 letters, digits, - and _.",
+                field=f"{field}.name",
+            )
+        parameters = tool.parameters or {}
+        if flaw := services.flaw_of(parameters):
+            field = f"{field}.parameters"
+            raise Unusable(f"{field}: {flaw}.", field=field)
+        if "\0" in tool.description or not _encodes(tool.description):
+            field = f"{field}.description"
+            raise Unusable(f"{field}: it cannot be stored.", field=field)
+        found.append(
+            ClientTool(
+                name=tool.name,
+                description=tool.description,
+                parameters={"type": "object", "properties": {}} | parameters,
+            )
+        )
+        size += len(tool.description) + len(canonical.dumps(parameters))
+    if size > MAX_TOOLS_SIZE:
+        raise Unusable(
+            f"tools: descriptions and parameters have {size:,} characters; "
+            f"{MAX_TOOLS_SIZE:,} are allowed.",
+            field="tools",
+        )
+    return found
+
+
+def _results(given: RunAgentInput) -> dict[str, str]:
+    """Tool messages. Most are history, and stand there with every request."""
+    found: dict[str, str] = {}
+    for message in given.messages:
+        if isinstance(message, ToolMessage):
+            text = _text_of(message)[0] or message.error or ""
+            found.setdefault(message.tool_call_id, text)
+    return found
+
+
 def _latest(given: RunAgentInput) -> tuple[list[Said], bool]:
     """The user messages behind the last one of the agent.
 
-    Tool messages between them are a page's own idea of a result, and are passed over.
+    Tool messages between them are no words of the person.
     """
     found: list[Said] = []
     left_out = False
@@ -217,7 +289,7 @@ def _unfit(text: str) -> str:
     return ""
 
 
-def _text_of(message: UserMessage) -> tuple[str, bool]:
+def _text_of(message: UserMessage | ToolMessage) -> tuple[str, bool]:
     """The words of a message, and whether there was anything else in it."""
     content = message.content
     if isinstance(content, str):

@@ -99,7 +99,7 @@ def _find(thread: Thread | None, id: str) -> Interrupt | None:
         return None
     if thread is None:
         return None
-    of_thread = Interrupt.objects.filter(run__input__thread=thread)
+    of_thread = Interrupt.objects.for_people().filter(run__input__thread=thread)
     return of_thread.select_related("run", "run__requester").filter(pk=pk).first()
 
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any
 from uuid import UUID
 
 from approvals import canonical, services
 from approvals.exceptions import InvalidArguments
-from approvals.models import Interrupt, Run, Tool
-from approvals.states import RunStatus
+from approvals.models import Decision, Interrupt, Run, Tool
+from approvals.states import InterruptKind, RunStatus
 from hitlagents import events
 from hitlagents.models import RunInput, Thread
 
@@ -32,9 +33,10 @@ class History:
 
     messages: list[Message]
     #: The run it ends with (the one that is marked, else the newest), and what that
-    #: waits for.
+    #: waits for: requests, and calls that the page answers, by their ids.
     run: Run | None = None
     waiting: Sequence[Interrupt] = ()
+    at_page: Sequence[str] = ()
     #: Messages that wait for the run to end.
     queued: int = 0
     #: The last event of that run that the messages tell, and its attempt.
@@ -42,6 +44,8 @@ class History:
     attempt: int = 0
     #: Calls without a result so far.
     open_calls: frozenset[str] = frozenset()
+    #: Those of them that the page has answered: the messages have their results already.
+    answered: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +66,7 @@ def history(thread: Thread, *, whole: bool, mark: Mark | None = None) -> History
     inputs = list(newest.prefetch_related("run__events")[:MOST_RUNS])[::-1]
     if mark is None and inputs and not whole:
         mark = _saved(inputs[-1].run)
-    story = _Story(secrets_of(thread.agent))
+    story = _Story(secrets_of(thread.agent), _answers_of_pages(inputs))
     reached = False
     told = _Told()
     for given in inputs:
@@ -70,11 +74,16 @@ def history(thread: Thread, *, whole: bool, mark: Mark | None = None) -> History
         if not reached:
             story.tell(given, upto=mark.attempt if mark and at_mark else None)
             told = _Told(
-                given.run, story.seq, story.told_attempt, frozenset(story.calls)
+                given.run,
+                story.seq,
+                story.told_attempt,
+                frozenset(story.calls),
+                frozenset(story.answered),
             )
         else:
             story.tell(given, upto=0)
         reached = reached or at_mark
+    waiting = _waiting(told.run)
     queued = list(thread.queued.all())
     for message in queued:
         story.messages.append(
@@ -83,11 +92,13 @@ def history(thread: Thread, *, whole: bool, mark: Mark | None = None) -> History
     return History(
         messages=[message for message in story.messages if _says_something(message)],
         run=told.run,
-        waiting=_waiting(told.run),
+        waiting=[each for each in waiting if each.kind != InterruptKind.CLIENT],
+        at_page=[each.call_id for each in waiting if each.kind == InterruptKind.CLIENT],
         queued=len(queued),
         seq=told.seq,
         attempt=told.attempt,
         open_calls=told.calls,
+        answered=told.answered,
     )
 
 
@@ -99,11 +110,26 @@ class _Told:
     seq: int = 0
     attempt: int = 0
     calls: frozenset[str] = frozenset()
+    answered: frozenset[str] = frozenset()
 
 
 def _saved(run: Run) -> Mark | None:
     under_way = run.status in (RunStatus.QUEUED, RunStatus.RUNNING)
     return Mark(run=run.pk, attempt=run.saved_attempt) if under_way else None
+
+
+def _answers_of_pages(inputs: Iterable[RunInput]) -> dict[tuple[UUID, str], str]:
+    """What became of the calls that pages answer, where any were brought."""
+    runs = [given.run_id for given in inputs if given.client_tools]
+    if not runs:
+        return {}
+    decided = Decision.objects.filter(
+        interrupt__kind=InterruptKind.CLIENT, interrupt__run__in=runs, undone_at=None
+    )
+    return {
+        (each.interrupt.run_id, each.interrupt.call_id): services.told_instead(each)
+        for each in decided.select_related("interrupt")
+    }
 
 
 def _waiting(run: Run | None) -> list[Interrupt]:
@@ -141,9 +167,14 @@ class _Story:
     """Messages as they come together, run by run."""
 
     secrets: Secrets
+    #: What pages answered, by run and call.
+    answers: Mapping[tuple[UUID, str], str]
     messages: list[Message] = field(default_factory=list)
-    #: Calls of the last run that have no result yet.
+    #: Calls of the last run that no event gives a result of.
     calls: dict[str, str] = field(default_factory=dict)
+    #: Those of them whose result is told all the same.
+    answered: set[str] = field(default_factory=set)
+    results: dict[str, Message] = field(default_factory=dict)
     #: The last event that was told of the last run.
     seq: int = 0
     told_attempt: int = 0
@@ -153,21 +184,35 @@ class _Story:
         run = given.run
         self.seq = self.told_attempt = 0
         self.calls.clear()
+        self.answered.clear()
+        self.results.clear()
         self.messages.append(_user(given.message_id or f"user-{run.pk}", given.message))
         told = events.shown(run)
         if upto is not None:
             told = [each for each in told if each[0].attempt <= upto]
         for event, _members in told:
             self.seq, self.told_attempt = event.seq, event.attempt
-        self._read((event.type, members) for event, members in told)
+        for _attempt, events_of in groupby(told, key=lambda each: each[0].attempt):
+            self._read((event.type, members) for event, members in events_of)
+            self._add_answers(run)
         if upto is None and run.ended:
-            for result in _never_answered(run, self.calls):
+            left = [call for call in self.calls if call not in self.answered]
+            for result in _never_answered(run, left):
                 self._answer(result)
             self.calls.clear()
 
+    def _add_answers(self, run: Run) -> None:
+        """What a page answered stands there at once, behind the attempt that asked. The
+        agent may get it much later, with what else it waits for, and pages offer a call
+        without a result again."""
+        for call_id in self.calls:
+            text = self.answers.get((run.pk, call_id))
+            if text is not None and call_id not in self.answered:
+                self.answered.add(call_id)
+                self._put(f"{call_id}-result", call_id, text)
+
     def _read(self, told: Iterable[tuple[str, dict[str, Any]]]) -> None:
         texts: dict[str, Message] = {}
-        results: dict[str, Message] = {}
         again: set[str] = set()
         for type, members in told:
             call_id = str(members.get("toolCallId", ""))
@@ -195,17 +240,21 @@ class _Story:
                     self._fill(call_id, members["delta"])
                 case "TOOL_CALL_RESULT":
                     self.calls.pop(call_id, None)
-                    if id in results:
-                        results[id]["content"] = members["content"]
-                        continue
-                    results[id] = _result(id, call_id, members["content"])
-                    self._answer(results[id])
+                    self._put(id, call_id, members["content"])
 
     def _assistant(self, texts: dict[str, Message], id: str) -> Message:
         if id not in texts:
             texts[id] = {"id": id, "role": "assistant"}
             self.messages.append(texts[id])
         return texts[id]
+
+    def _put(self, id: str, call_id: str, content: str) -> None:
+        """A result, or what it says instead of before."""
+        if id in self.results:
+            self.results[id]["content"] = content
+            return
+        self.results[id] = _result(id, call_id, content)
+        self._answer(self.results[id])
 
     def _answer(self, result: Message) -> None:
         """Put a result where clients put it: behind its call and what was answered there

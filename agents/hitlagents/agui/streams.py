@@ -213,7 +213,7 @@ class Stream:
         self._ended_at = self._ended_at or now
         if self.hold and (
             seen.status == RunStatus.IN_DOUBT
-            or (seen.status == RunStatus.WAITING and seen.waiting == self._held)
+            or (seen.waiting and seen.waiting == self._held)
         ):
             return told, now + LOOK_WAITING
         soon = seen.queued and lets_go_on(seen.status)
@@ -255,7 +255,9 @@ class Stream:
         if not is_still(status):
             return []
         if status == RunStatus.WAITING:
-            return self._waiting(known) if known.waiting else []
+            if known.waiting:
+                return self._waiting(known)
+            return self._at_page(known) if known.at_page else []
         trouble = _trouble(run)
         if trouble is not None and self.expects and status != RunStatus.CANCELLED:
             return [*self._snapshot(known), *self._failed(trouble)]
@@ -280,6 +282,14 @@ class Stream:
         self.notices.clear()
         self._held = frozenset(interrupt.pk for interrupt in known.waiting)
         return [*told, frames.custom("sayso.held", {"interrupts": shapes})]
+
+    def _at_page(self, known: History) -> list[Event]:
+        """End: the next word is the page's. It runs its tools once the run is over, so this
+        is no interrupt, and nothing to hold the stream for."""
+        outcome: dict[str, Any] = {"type": "success"}
+        if self.modern:
+            outcome["pendingToolCallIds"] = list(known.at_page)
+        return [*self._snapshot(known), *self._spoken(), self._finished(outcome)]
 
     def _snapshot(self, known: History) -> list[Event]:
         """The messages, unless the last snapshot said the same."""
@@ -331,7 +341,12 @@ KEPT = Notice(
 
 
 def _telling(known: History) -> Telling:
-    return Telling(seq=known.seq, attempt=known.attempt, open_calls=known.open_calls)
+    return Telling(
+        seq=known.seq,
+        attempt=known.attempt,
+        open_calls=known.open_calls,
+        answered=known.answered,
+    )
 
 
 def _trouble(run: Run) -> Notice | None:

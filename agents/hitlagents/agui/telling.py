@@ -36,11 +36,17 @@ class Telling:
     """What has been told of one run, and what comes next.
 
     ``seq`` and ``attempt``: the last event that the page knows already.
-    ``open_calls``: calls it knows that have no result yet.
+    ``open_calls``: calls it knows that have no result yet. ``answered``: those of them
+    whose result it knows all the same.
     """
 
     def __init__(
-        self, *, seq: int = 0, attempt: int = 0, open_calls: Collection[str] = ()
+        self,
+        *,
+        seq: int = 0,
+        attempt: int = 0,
+        open_calls: Collection[str] = (),
+        answered: Collection[str] = (),
     ) -> None:
         #: Told up to here, and read from storage up to here.
         self.seq = self.read = seq
@@ -49,6 +55,7 @@ class Telling:
         self._attempt = attempt
         self._ended = True
         self._open_calls = set(open_calls)
+        self._answered = set(answered)
         self._again: set[str] = set()
         self._tools: dict[str, str] = {}
         self._message = ""
@@ -169,4 +176,7 @@ class Telling:
                 return [(type, {**members, "delta": shown})] if shown else []
             case "TOOL_CALL_RESULT":
                 self._open_calls.discard(call_id)
+                if call_id in self._answered:
+                    self._answered.discard(call_id)
+                    return []
         return [(type, members)]

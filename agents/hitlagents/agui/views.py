@@ -19,7 +19,7 @@ from approvals.models import Run
 from approvals.states import TokenScope
 from hitlagents import catalog, conversations
 from hitlagents.adapters.base import AgentSpec
-from hitlagents.agui import capabilities, intake, resuming
+from hitlagents.agui import at_page, capabilities, intake, resuming
 from hitlagents.agui.frames import Notice
 from hitlagents.agui.intake import Asked
 from hitlagents.agui.places import places
@@ -27,9 +27,9 @@ from hitlagents.agui.snapshot import Mark
 from hitlagents.agui.streams import EventStream, Stream
 from hitlagents.models import Thread
 
-CLIENT_TOOLS = Notice(
+NOT_FORWARDED = Notice(
     code="client_tools_ignored",
-    message="This server does not offer the page's own tools to the agent.",
+    message="This agent runs elsewhere. Tools of the page are not sent on to it.",
     spoken=False,
 )
 ONLY_TEXT = Notice(
@@ -151,18 +151,20 @@ def stop(
 def _answer(
     request: HttpRequest, caller: Caller, spec: AgentSpec, asked: Asked
 ) -> HttpResponseBase:
-    """Decide, then send, then follow: in this order, so that a message that comes with
-    an answer reaches the agent behind it."""
+    """Take what the page's tools gave, decide, then send, then follow: in this order, so
+    that a message that comes with an answer reaches the agent behind it."""
     intake.refuse_duplicate_tools(spec, asked.tools, person=caller.user)
     thread = _thread(caller, spec, asked.thread)
     place = places.take(caller.user.pk)
     try:
         stream = _stream(request, caller, asked, thread)
-        if asked.tools:
-            stream.notices.append(CLIENT_TOOLS)
+        if asked.tools and spec.is_remote:
+            stream.notices.append(NOT_FORWARDED)
         if asked.left_out:
             stream.notices.append(ONLY_TEXT)
         stream.mark = _mark(thread)
+        if thread is not None and at_page.answer(thread, asked.results, caller.user):
+            stream.expects = True
         if asked.resume:
             stream.notices += resuming.decide(
                 thread, asked.resume, caller=caller, spec=spec
@@ -199,7 +201,11 @@ def _send(stream: Stream, spec: AgentSpec, asked: Asked) -> None:
                 spec.slug, owner=person, client_key=asked.thread
             )
         sent = conversations.send(
-            stream.thread.pk, message.text, author=person, message_id=message.id
+            stream.thread.pk,
+            message.text,
+            author=person,
+            message_id=message.id,
+            tools=() if spec.is_remote else asked.tools,
         )
         if isinstance(sent, Run) and stream.mark is None:
             stream.mark = Mark(run=sent.pk)

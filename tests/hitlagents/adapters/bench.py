@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
-from approvals.schemas import Answer
+from approvals.schemas import Answer, ClientTool
 from hitlagents.adapters.base import Adapter, Interrupted, Outcome
 from tests.hitlagents.fakes import FakeHost, resume, start
 
@@ -16,6 +16,8 @@ class Bench(ABC):
     """One agent and its host."""
 
     host: FakeHost
+    #: Those of the page, in every run.
+    client_tools: Sequence[ClientTool] = ()
 
     @property
     @abstractmethod
@@ -23,7 +25,7 @@ class Bench(ABC):
         """A new one each time."""
 
     def start(self, message: str = "go", **how: Any) -> Outcome:
-        job = start(self.host, message, **how)
+        job = start(self.host, message, client_tools=self.client_tools, **how)
         return asyncio.run(self.adapter.start(job, self.host))
 
     def pause(self, message: str = "go", **how: Any) -> Interrupted:
@@ -32,7 +34,7 @@ class Bench(ABC):
         return outcome
 
     def resume(self, paused: Outcome, answers: Sequence[Answer]) -> Outcome:
-        job = resume(self.host, paused.state, answers)
+        job = resume(self.host, paused.state, answers, self.client_tools)
         return asyncio.run(self.adapter.resume(job, self.host))
 
     def next_run(self) -> FakeHost:

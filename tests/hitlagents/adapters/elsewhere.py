@@ -13,8 +13,9 @@ from collections.abc import Sequence
 from typing import Any
 from uuid import UUID, uuid4
 
-from approvals.schemas import Answer
+from approvals.schemas import Answer, ClientTool
 from hitlagents.adapters.base import Finished, Outcome, Resume
+from hitlagents.client_tools import stored, to_store
 from hitlagents.demo.scripted import Reply
 from tests.hitlagents.adapters.harness import HARNESSES, Harness
 from tests.hitlagents.fakes import FREE, FakeHost, Tools, heard, plays, through_json
@@ -26,6 +27,7 @@ def resume_elsewhere(
     host: FakeHost,
     paused: Outcome,
     answers: Sequence[Answer],
+    client_tools: Sequence[ClientTool] = (),
     **environ: str,
 ) -> dict[str, Any]:
     """Resume in a process of its own, and say how that ended."""
@@ -35,6 +37,7 @@ def resume_elsewhere(
         "thread_id": str(uuid4()),
         "state": through_json(paused.state),
         "answers": [answer.model_dump(mode="json") for answer in answers],
+        "client_tools": to_store(client_tools),
     }
     written = run_python("-m", __name__, given=json.dumps(job), **environ)
     ended: dict[str, Any] = json.loads(written)
@@ -55,6 +58,7 @@ def main() -> None:
         thread_id=UUID(job["thread_id"]),
         state=job["state"],
         answers=answers,
+        client_tools=stored(job["client_tools"]),
     )
     outcome = asyncio.run(adapter.resume(resume, host))
     json.dump(

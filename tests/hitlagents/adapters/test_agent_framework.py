@@ -56,10 +56,10 @@ def chunked(*chunks: tuple[str, str, Any]) -> ChatModel:
         from hitlagents.adapters.agent_framework_scripted import ScriptedClient, items
 
         class Chunks(ScriptedClient):
-            async def _updates(self, messages: Any) -> AsyncIterator[Any]:
+            async def _updates(self, messages: Any, options: Any) -> AsyncIterator[Any]:
                 history = items(messages)
                 if any(not hasattr(item, "role") for item in history):
-                    async for update in super()._updates(messages):
+                    async for update in super()._updates(messages, options):
                         yield update
                     return
                 for call_id, name, text in chunks:
@@ -144,7 +144,7 @@ def test_the_same_exchange_twice_is_kept_twice() -> None:
         from hitlagents.adapters.agent_framework_scripted import ScriptedClient
 
         class WithoutIds(ScriptedClient):
-            async def _updates(self, messages: Any) -> AsyncIterator[Any]:
+            async def _updates(self, messages: Any, options: Any) -> AsyncIterator[Any]:
                 seen.append(sum(message.role != "system" for message in messages))
                 text = Content.from_text("Hi.")
                 yield ChatResponseUpdate(

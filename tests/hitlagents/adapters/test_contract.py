@@ -15,7 +15,7 @@ from uuid import uuid4
 import pytest
 
 from approvals.exceptions import LostLease
-from approvals.schemas import ToolCall
+from approvals.schemas import ClientTool, ToolCall
 from approvals.states import Verdict
 from hitlagents.adapters.base import (
     Adapter,
@@ -518,6 +518,164 @@ def test_one_adapter_serves_many_runs_at_once(bench):
 
     asyncio.run(all_of_them())
     assert len(it.tools.effects) == 20
+
+
+# Tools of the page
+
+
+PICK = ClientTool(
+    name="pick_colour",
+    description="Pick a colour.",
+    parameters={
+        "type": "object",
+        "properties": {"shade": {"type": "string", "pattern": "^red"}},
+        "required": ["shade"],
+    },
+)
+BOTH = Reply(
+    "Working.",
+    [
+        call("pick_colour", "c1", shade="red"),
+        call("lookup", "c2", name="x"),
+        call("delete", "c3", filename="a.txt"),
+    ],
+)
+
+
+@pytest.fixture
+def with_page(bench):
+    """An agent in a run whose page brought a tool."""
+
+    def make(*turns: Any, allowed: Sequence[str] = FREE) -> Scripted:
+        it: Scripted = bench(*turns, allowed=allowed)
+        it.client_tools = [PICK]
+        return it
+
+    return make
+
+
+def test_m10_a_tool_of_the_page_is_offered_to_the_model_and_waits(with_page):
+    it = with_page(Reply("unused"))
+    paused = it.pause('use pick_colour with {"shade": "red"}')
+    [draft] = paused.interrupts
+    assert draft.call.tool == "pick_colour"
+    assert json.loads(draft.call.arguments) == {"shade": "red"}
+    assert it.host.proposed == [draft.call]
+    assert it.host.guarded == []
+    answer = it.host.decide(draft, Verdict.ANSWER, answer="crimson")
+    assert isinstance(it.resume(paused, [answer]), Finished)
+    assert "crimson" in it.host.text
+    assert it.host.results == {draft.call.call_id: "crimson"}
+    assert it.host.entered == []
+
+
+def test_m10_nobody_offers_it_in_a_run_of_another_page(with_page):
+    it = with_page(Reply("There is none."))
+    adapter = it.adapter
+
+    async def scenario() -> tuple[Any, Any]:
+        """One adapter, as the runner shares it."""
+        hosts = [FakeHost(allowed=FREE) for _ in range(2)]
+        said = 'use pick_colour with {"shade": "red"}'
+        return await asyncio.gather(
+            adapter.start(start(hosts[0], said, client_tools=[PICK]), hosts[0]),
+            adapter.start(start(hosts[1], said), hosts[1]),
+        )
+
+    mine, other = asyncio.run(scenario())
+    assert isinstance(mine, Interrupted)
+    assert isinstance(other, Finished)
+    assert [spec.name for spec in adapter.tools if spec.name == "pick_colour"] == []
+
+
+def test_m10_a_call_to_the_page_pauses_together_with_a_held_one(with_page):
+    it = with_page(BOTH, heard)
+    paused = it.pause()
+    assert [d.call.tool for d in paused.interrupts] == ["pick_colour", "delete"]
+    pick, delete = paused.interrupts
+    answers = [
+        it.host.decide(delete, Verdict.APPROVE),
+        it.host.decide(pick, Verdict.ANSWER, answer="crimson"),
+    ]
+    assert isinstance(it.resume(paused, answers), Finished)
+    assert it.host.text == "Working.I heard: crimson | x is known | Deleted a.txt."
+    assert it.deleted == ["delete a.txt"]
+
+
+def test_m10_another_process_takes_the_answer_of_the_page(with_page):
+    it = with_page(BOTH)
+    paused = it.pause()
+    pick, delete = paused.interrupts
+    answers = [
+        it.host.decide(pick, Verdict.ANSWER, answer="crimson"),
+        deny(it.host, delete, "keep it"),
+    ]
+    ended = resume_elsewhere(it.harness, it.host, paused, answers, client_tools=[PICK])
+    assert ended["finished"]
+    assert ended["text"] == (
+        "I heard: crimson | x is known | "
+        "Not executed: a reviewer denied this call. keep it"
+    )
+
+
+def test_m10_a_call_that_the_page_left_is_told_so_and_the_run_goes_on(with_page):
+    it = with_page(Reply("", [call("pick_colour", shade="red")]), heard)
+    paused = it.pause()
+    told = "Not answered: the person went on."
+    answer = it.host.decide(paused.interrupts[0], Verdict.CANCEL_CALL, text=told)
+    done = it.resume(paused, [answer])
+    assert isinstance(done, Finished)
+    assert it.host.text == f"I heard: {told}"
+    it.next_run()
+    it.client_tools = []
+    it.script = plays(Reply("Still here."))
+    assert isinstance(it.start("and now?", state=done.state), Finished)
+
+
+def test_m10_a_run_that_was_cancelled_at_the_page_leaves_the_thread_whole(with_page):
+    it = with_page(Reply("", [call("pick_colour", shade="red")]))
+    paused = it.pause()
+    it.next_run()
+    it.script = plays(Reply("Hello again."))
+    assert isinstance(it.start("hello", state=paused.state), Finished)
+    assert it.host.text == "Hello again."
+
+
+def test_m10_arguments_that_break_the_pages_schema_are_the_pages_affair(with_page):
+    """Its schema may hold a pattern that takes for ever, so nobody here looks."""
+    it = with_page(Reply("", [call("pick_colour", shade="blue", more=1)]), heard)
+    paused = it.pause()
+    answer = it.host.decide(paused.interrupts[0], Verdict.ANSWER, answer="No such.")
+    assert isinstance(it.resume(paused, [answer]), Finished)
+    assert it.host.text == "I heard: No such."
+
+
+def test_m10_references_in_the_pages_schema_are_left_as_they_are(with_page):
+    """Resolved, this one would be a hundred million schemas."""
+    parts: dict[str, Any] = {"d0": {"type": "string"}}
+    for n in range(1, 9):
+        parts[f"d{n}"] = {"allOf": [{"$ref": f"#/$defs/d{n - 1}"}] * 10}
+    schema = {
+        "type": "object",
+        "properties": {"shade": {"$ref": "#/$defs/d8"}},
+        "$defs": parts,
+    }
+    it = with_page(Reply("unused"))
+    it.client_tools = [PICK.model_copy(update={"parameters": schema})]
+    paused = it.pause('use pick_colour with {"shade": "red"}')
+    assert [d.call.tool for d in paused.interrupts] == ["pick_colour"]
+
+
+def test_m10_a_tool_of_the_agent_is_given_over_to_the_page_for_the_run(with_page):
+    """The host sees to which may be: only questions, for which nothing runs."""
+    it = with_page(Reply("", [call("lookup", name="x")]), heard)
+    it.client_tools = [PICK.model_copy(update={"name": "lookup"})]
+    paused = it.pause()
+    [draft] = paused.interrupts
+    answer = it.host.decide(draft, Verdict.ANSWER, answer="from the page")
+    assert isinstance(it.resume(paused, [answer]), Finished)
+    assert it.host.text == "I heard: from the page"
+    assert it.tools.effects == []
 
 
 # What models get wrong

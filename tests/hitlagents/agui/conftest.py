@@ -39,6 +39,10 @@ class Server:
         """Every body that was entered: tool, arguments, answer."""
         return [json.loads(line) for line in self._lines("ran")]
 
+    def brought(self) -> list[str]:
+        """The names of the page's tools at every start and resume."""
+        return self._lines("brought")
+
     def heard(self) -> list[str]:
         return self._lines("heard")
 
@@ -70,7 +74,7 @@ def process(django_db_setup, django_db_blocker, tmp_path_factory) -> Iterator[Se
 
 @pytest.fixture
 def server(process: Server, transactional_db: None, desk: None) -> Server:
-    for name in ("ran", "heard", "go"):
+    for name in ("ran", "heard", "brought", "go"):
         (process.play / name).unlink(missing_ok=True)
     return process
 
@@ -92,6 +96,12 @@ class Answer:
     @property
     def interrupts(self) -> list[dict[str, Any]]:
         return rules.interrupts_of(self.end)
+
+    @property
+    def pending(self) -> list[str]:
+        """Calls that the page is to answer, as protocol 1.0 names them."""
+        found: list[str] = self.end["outcome"].get(rules.PENDING, [])
+        return found
 
     @property
     def messages(self) -> list[dict[str, Any]]:
@@ -135,6 +145,22 @@ class Page:
     def resume(self, *entries: dict[str, Any], **more: Any) -> Answer:
         return self.post(resume=list(entries), **more)
 
+    def answer(self, call_id: str, content: Any, **more: Any) -> Answer:
+        """What a tool of the page gave, as CopilotKit sends it: behind its call."""
+        at = max(
+            place
+            for place, message in enumerate(self.messages)
+            if message["role"] == "assistant"
+        )
+        given = {
+            "id": f"t-{uuid4()}",
+            "role": "tool",
+            "toolCallId": call_id,
+            "content": content,
+        }
+        self.messages.insert(at + 1, given)
+        return self.post(**more)
+
     def show(self, **more: Any) -> Answer:
         """After a reload: the page has nothing."""
         self.messages = []
@@ -155,8 +181,9 @@ class Page:
     def raw(self, *, path: str = "", **more: Any) -> httpx.Response:
         return httpx.post(
             self.address(path),
-            json=self.body(**more),
-            headers=self.headers(),
+            # In ASCII, which holds half characters, too.
+            content=json.dumps(self.body(**more)),
+            headers=self.headers() | {"Content-Type": "application/json"},
             timeout=PATIENCE,
         )
 

@@ -8,13 +8,16 @@ Run as a program by the tests of this folder. Messages:
 - ``ask``                 a question with a schema
 - ``stumble a.txt``       a gated call, behind which the run fails
 - ``again a.txt b.txt``   one gated call after the other
+- ``pick red``            a call of the tool ``pick_colour`` that the page brought
+- ``both a.txt``          that and a gated call, in one turn
 - ``talk 20``             so many words, slowly
 - ``wait``                says something, then waits for the file ``go``
 - ``fail``                fails
 - anything else is said back
 
-The folder $SAYSO_PLAY gets a line in ``ran`` for every body that is entered, and one in
-``heard`` for every message that reaches the model.
+The folder $SAYSO_PLAY gets a line in ``ran`` for every body that is entered, one in
+``heard`` for every message that reaches the model, and one in ``brought`` for every start
+and resume with tools of the page.
 """
 
 from __future__ import annotations
@@ -90,6 +93,7 @@ class Clerk:
 
     async def start(self, start: Start, host: Host) -> Outcome:
         note("heard", start.message)
+        note_tools(start)
         word, _, rest = start.message.partition(" ")
         match word:
             case "delete":
@@ -111,6 +115,12 @@ class Clerk:
             case "book":
                 call = self.call(host, 0, "delete_file", {"filename": "booked"})
                 return await self.pause(host, [call], {}, schema=TIME)
+            case "pick":
+                call = self.call(host, 0, "pick_colour", {"shade": rest})
+                return await self.pause(host, [call], {})
+            case "both":
+                pick = self.call(host, 0, "pick_colour", {"shade": "red"})
+                return await self.pause(host, [pick, self.deletion(host, 1, rest)], {})
             case "ask":
                 call = self.call(host, 0, "colour", {})
                 return await self.pause(host, [call], {}, schema=COLOUR)
@@ -130,6 +140,7 @@ class Clerk:
         return Finished(state={})
 
     async def resume(self, resume: Resume, host: Host) -> Outcome:
+        note_tools(resume)
         for answer in resume.answers:
             call = answer.call
             if call.tool == "colour":
@@ -192,6 +203,11 @@ class Clerk:
             tool=tool,
             arguments=json.dumps(given),
         )
+
+
+def note_tools(work: Start | Resume) -> None:
+    if work.client_tools:
+        note("brought", " ".join(tool.name for tool in work.client_tools))
 
 
 def body(call: ToolCall) -> Any:

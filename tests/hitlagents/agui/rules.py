@@ -19,6 +19,7 @@ EVENT: TypeAdapter[Any] = TypeAdapter(Event)
 #: ones, whose results a resumed run tells; and the start is looked at here.
 OVERRIDES = {"AGUI207": "off", "AGUI001": "off"}
 OUTCOMES = {"success": set(), "interrupt": {"interrupts"}, "cancelled": set()}
+PENDING = "pendingToolCallIds"
 
 
 def events_of(raw: str) -> list[dict[str, Any]]:
@@ -66,7 +67,13 @@ def interrupts_of(event: dict[str, Any]) -> list[dict[str, Any]]:
 def finished(events: list[dict[str, Any]], *, modern: bool) -> None:
     end = events[-1]
     outcome = end["outcome"]
-    assert outcome.keys() - {"type"} == OUTCOMES[outcome["type"]]
+    assert outcome.keys() - {"type", PENDING} == OUTCOMES[outcome["type"]]
+    if PENDING in outcome:
+        assert modern
+        assert outcome["type"] == "success"
+        left = unanswered(events)
+        assert outcome[PENDING] == [id for id in left if id in outcome[PENDING]]
+        assert outcome[PENDING]
     assert modern or outcome["type"] != "cancelled"
     interrupts = interrupts_of(end)
     assert (outcome["type"] == "interrupt") is bool(interrupts)
@@ -88,6 +95,13 @@ def calls_of(event: dict[str, Any]) -> list[str]:
         for message in event.get("messages", ())
         for call in message.get("toolCalls", ())
     ]
+
+
+def unanswered(events: list[dict[str, Any]]) -> list[str]:
+    """Calls of the last snapshot that have no result there."""
+    messages = [e for e in events if e["type"] == "MESSAGES_SNAPSHOT"][-1]["messages"]
+    given = {message.get("toolCallId") for message in messages}
+    return [id for id in calls_of({"messages": messages}) if id not in given]
 
 
 class Told:

@@ -164,3 +164,82 @@ def test_m5_a_page_that_brings_a_tool_of_the_agents(page_for):
     refused = page_for("file-ops").raw(tools=[tool])
     assert refused.status_code == 422
     assert refused.json()["error"]["message"] == "Duplicate tool name: delete_file"
+
+
+BOOK_CALL = {
+    "name": "book_call",
+    "description": "Book a call: the person picks a slot.",
+    "parameters": {
+        "type": "object",
+        "properties": {"topic": {"type": "string"}, "attendee": {"type": "string"}},
+        "required": ["topic", "attendee"],
+    },
+}
+
+
+@pytest.mark.parametrize("modern", [True, False])
+def test_m10_a_page_brings_book_call_itself(page_for, modern):
+    """Scheduler has a question of that name; it is given over to the page."""
+    page = page_for("scheduler", modern=modern)
+    answer = page.say(
+        "Please book an intro call with sales to discuss pricing", tools=[BOOK_CALL]
+    )
+    assert answer.outcome == "success"
+    (start,) = answer.of("TOOL_CALL_START")
+    assert start["toolCallName"] == "book_call"
+    assert answer.pending == ([start["toolCallId"]] if modern else [])
+    picked = '{"chosen_time": "2030-01-07T09:00:00Z", "chosen_label": "Monday 9:00"}'
+    answer = page.answer(start["toolCallId"], picked, tools=[BOOK_CALL])
+    assert answer.outcome == "success"
+    assert "Monday 9:00" in answer.text
+    assert page.say("Thanks", tools=[BOOK_CALL]).text == "You are welcome."
+
+
+PICK_COLOUR = {
+    "name": "pick_colour",
+    "description": "Let the person pick a colour.",
+    "parameters": {
+        "type": "object",
+        "properties": {"shade": {"type": "string"}},
+        "required": ["shade"],
+    },
+}
+#: On each framework: a gated tool, and arguments it takes.
+GATED = {
+    "file-ops": 'delete_file with {"filename": "notes.md"}',
+    "scheduler": 'cancel_meeting with {"meeting": "7"}',
+    "support": 'refund_invoice with {"invoice": "1042"}',
+    "banking": 'transferMoney with {"amount": 5, "toAccount": "12345"}',
+    "writer": 'write_file with {"file_path": "a.md", "content": "Hello"}',
+}
+
+
+@pytest.mark.parametrize("agent", GATED)
+def test_m10_a_tool_of_the_page_on_every_framework(page_for, agent):
+    page = page_for(agent)
+    tools = [PICK_COLOUR]
+    answer = page.say("Use pick_colour for the roof", tools=tools)
+    [call] = answer.pending
+    [arguments] = answer.of("TOOL_CALL_ARGS")
+    assert arguments["delta"] == '{"shade": "the roof"}'
+    answer = page.answer(call, "crimson", tools=tools)
+    assert answer.outcome == "success"
+    assert "crimson" in answer.text
+
+    answer = page.say(
+        f'Use pick_colour with {{"shade": "red"}} and {GATED[agent]}', tools=tools
+    )
+    [interrupt] = answer.interrupts
+    pick, gated = (start["toolCallId"] for start in answer.of("TOOL_CALL_START"))
+    assert interrupt["toolCallId"] == gated
+    answer = page.answer(pick, "brick", tools=tools)
+    assert answer.interrupts == [interrupt]
+    answer = page.resume(resolved(interrupt, YES), tools=tools)
+    assert answer.outcome == "success"
+    assert "brick" in answer.text
+
+    page.say("Use pick_colour for the door", tools=tools)
+    answer = page.say("Hello", tools=tools)
+    assert "did not use pick_colour" in answer.text
+    assert answer.pending == []
+    assert "Hello" in answer.text

@@ -239,7 +239,7 @@ def test_m5_tools_that_cannot_be_read_hold_nobody_up(open_page, mia, server):
     page = open_page(mia, agent="broken")
     page.messages = HELLO["messages"]
     answer = page.post(tools=[{"name": "pay", "description": ""}])
-    assert answer.notices == ["client_tools_ignored"]
+    assert "set up wrong" in answer.end["message"]
 
 
 # Pages elsewhere
@@ -301,6 +301,7 @@ def test_m20_copilotkit_asks_which_agents_there_are(open_page, mia, server):
     declared = told["agents"]["clerk"].pop("capabilities")
     assert AgentCapabilities.model_validate(declared, extra="forbid")
     assert declared["humanInTheLoop"]["interrupts"] is True
+    assert declared["tools"]["clientProvided"] is True
     assert declared["identity"]["name"] == "Clerk"
     assert told["agents"]["clerk"] == {
         "name": "clerk",

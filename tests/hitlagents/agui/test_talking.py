@@ -236,13 +236,6 @@ def test_m20_words_of_a_page_that_are_no_text_are_said_to_be_left_out(ritas, ser
     assert server.heard() == ["Look at", "", "this"]
 
 
-def test_m10_tools_of_the_page_are_not_offered_and_that_is_said(ritas):
-    tool = {"name": "pick_colour", "description": "Pick.", "parameters": {}}
-    answer = ritas.say("hello", tools=[tool])
-    assert answer.notices == ["client_tools_ignored"]
-    assert answer.text == "You said: hello"
-
-
 def test_m20_one_request_sent_twice_is_one_message(ritas, server):
     """A lost response: the page sends the same again."""
     body = {"messages": [{"id": "m1", "role": "user", "content": "hello"}]}

@@ -1,0 +1,311 @@
+"""M10: calls of tools that a page brought, at the service: whose they are and what answers
+them. Reviewers never hear of one."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from approvals import live, permissions, services
+from approvals.exceptions import InvalidArguments, NotDecided, NotFound, RunEnded
+from approvals.inbox import Inbox, View
+from approvals.models import AuditEntry, Decision, Policy, Tool
+from approvals.schemas import ClientTool, InterruptDraft, ToolSpec
+from approvals.services import Ballot
+from approvals.services.answers import PASSED_OVER
+from approvals.states import (
+    Delivery,
+    Gate,
+    InterruptKind,
+    InterruptStatus,
+    RunStatus,
+    Verdict,
+)
+from tests.plugins.cast import AGENT, TOOLS, ballot, call
+
+pytestmark = pytest.mark.django_db
+
+PICK = ClientTool(
+    name="pick_colour",
+    parameters={
+        "type": "object",
+        "properties": {"shade": {"pattern": "^(r+)+$"}},
+        "required": ["shade"],
+    },
+)
+
+
+@pytest.fixture
+def paused(make_run):
+    """A run that waits for its page, and perhaps for people."""
+
+    def make(*calls, run=None):
+        run = run or make_run()
+        claim = services.claim_run(run.pk, owner="worker")
+        drafts = [
+            InterruptDraft(call=each, verdicts=tuple(Verdict))
+            for each in calls or (pick(),)
+        ]
+        services.open_interrupts(
+            run.pk, attempt=claim.attempt, drafts=drafts, client_tools=[PICK]
+        )
+        run.refresh_from_db()
+        return run
+
+    return make
+
+
+def pick(**fields):
+    return call("pick_colour", **({"shade": "red"} | fields))
+
+
+def guarded(run, proposed):
+    claim = services.claim_run(run.pk, owner="worker")
+    told = services.begin_execution(
+        run.pk, attempt=claim.attempt, call=proposed, owner="worker"
+    )
+    return claim, told
+
+
+def test_a_call_waits_for_the_page_and_the_answer_is_its_result(paused, mia):
+    run = paused()
+    [interrupt] = run.interrupts.all()
+    assert run.status == RunStatus.WAITING
+    assert interrupt.kind == InterruptKind.CLIENT
+    assert interrupt.policy["policy"] == "The page that brought the tool answers"
+    assert services.answer_client_call(interrupt.pk, "crimson", actor=mia)
+    claim, told = guarded(run, pick())
+    assert told == services.Instead(text="crimson")
+    [answer] = claim.answers
+    assert (answer.verdict, answer.answer) == (Verdict.ANSWER, "crimson")
+    interrupt.refresh_from_db()
+    assert interrupt.status == InterruptStatus.ANSWERED
+    assert interrupt.decision.delivery == Delivery.APPLIED
+
+
+def test_no_body_is_entered_for_it_whatever_was_decided(paused, mia):
+    """Not even by an approval in the database that nobody could have given."""
+    run = paused()
+    [interrupt] = run.interrupts.all()
+    services.answer_client_call(interrupt.pk, "crimson", actor=mia)
+    claim = services.claim_run(run.pk, owner="worker")
+    Decision.objects.update(verdict=Verdict.APPROVE)
+    with pytest.raises(NotDecided):
+        services.begin_execution(
+            run.pk, attempt=claim.attempt, call=pick(), owner="worker"
+        )
+
+
+def test_the_chain_has_the_call_and_the_answer(paused, mia):
+    run = paused()
+    services.answer_client_call(run.interrupts.get().pk, "crimson", actor=mia)
+    entries = AuditEntry.objects.filter(interrupt__isnull=False).order_by("number")
+    found = [(entry.action, entry.actor) for entry in entries]
+    assert found == [
+        ("interrupt.opened", f"agent:{AGENT}"),
+        ("interrupt.answered", "mia"),
+    ]
+    assert "crimson" not in "".join(entry.payload for entry in entries)
+
+
+@pytest.mark.parametrize("who", ["rita", "owen", "ada", "eve"])
+def test_nobody_else_answers_or_decides_it(paused, request, who):
+    person = request.getfixturevalue(who)
+    run = paused()
+    [interrupt] = run.interrupts.all()
+    with pytest.raises(NotFound):
+        services.answer_client_call(interrupt.pk, "blue", actor=person)
+    with pytest.raises(NotFound):
+        services.pass_over_client_calls(run.pk, actor=person)
+    for verdict in (Verdict.ANSWER, Verdict.APPROVE, Verdict.CANCEL_RUN):
+        sent = Ballot(verdict=verdict, shown=None, answer="blue")
+        with pytest.raises(NotFound):
+            services.decide(interrupt.pk, sent, reviewer=person)
+    assert run.interrupts.open().exists()
+
+
+def test_the_owner_cannot_decide_it_either(paused, mia):
+    [interrupt] = paused().interrupts.all()
+    with pytest.raises(NotFound):
+        services.decide(interrupt.pk, ballot(interrupt, Verdict.ANSWER), reviewer=mia)
+
+
+def test_somebody_who_was_locked_out_answers_nothing(paused, mia):
+    [interrupt] = paused().interrupts.all()
+    mia.is_active = False
+    with pytest.raises(NotFound):
+        services.answer_client_call(interrupt.pk, "blue", actor=mia)
+
+
+def test_an_ordinary_request_is_no_call_to_a_page(paused, mia):
+    run = paused(call())
+    with pytest.raises(NotFound):
+        services.answer_client_call(run.interrupts.get().pk, "blue", actor=mia)
+    assert services.pass_over_client_calls(run.pk, actor=mia) == 0
+    assert run.interrupts.open().exists()
+
+
+def test_no_inbox_has_it(paused, owen, ada, django_assert_num_queries):
+    run = paused(pick(), call(call_id="call-2"))
+    [asked] = run.interrupts.for_people()
+    for person in (owen, ada):
+        desk = Inbox(person, View())
+        listed = [row.interrupt.pk for row in desk.listing().open_rows]
+        assert listed == [asked.pk]
+        assert desk.counts()["all"] == 1
+        found = Inbox(person, View(q="pick_colour"))
+        assert found.listing().open_rows == []
+    [at_page] = run.interrupts.at_page()
+    assert permissions.own_question(run.requester, at_page.pk) is None
+
+
+def test_no_socket_but_that_of_its_run_hears_of_it(
+    paused, mia, monkeypatch, django_capture_on_commit_callbacks
+):
+    heard = []
+    monkeypatch.setattr(
+        live, "announce_on_commit", lambda scopes, op, id: heard.append((op, scopes))
+    )
+    run = paused()
+    services.answer_client_call(run.interrupts.get().pk, "crimson", actor=mia)
+    of_it = [scopes for op, scopes in heard if op in ("opened", "interrupt")]
+    assert of_it
+    assert all(scopes == {f"run.{run.pk}"} for scopes in of_it)
+
+
+@pytest.mark.parametrize("gate", Gate)
+def test_no_policy_is_about_it(paused, mia, gate):
+    """Nothing runs here, so there is nothing to let run or to refuse."""
+    Policy.objects.create(position=0, name="All", agent_pattern="*", gate=gate)
+    run = paused()
+    assert run.status == RunStatus.WAITING
+    assert run.interrupts.get().is_open
+
+
+def test_only_the_first_answer_counts(paused, mia):
+    [interrupt] = paused(pick(), call(call_id="call-2")).interrupts.at_page()
+    assert services.answer_client_call(interrupt.pk, "crimson", actor=mia)
+    assert not services.answer_client_call(interrupt.pk, "blue", actor=mia)
+    interrupt.refresh_from_db()
+    assert interrupt.decision.answer == '"crimson"'
+
+
+def test_the_run_goes_on_once_both_are_there(paused, mia, rita):
+    for page_first in (True, False):
+        run = paused(pick(), call(call_id="call-2"))
+        [at_page], [asked] = run.interrupts.at_page(), run.interrupts.for_people()
+
+        def answer(at_page=at_page):
+            services.answer_client_call(at_page.pk, "crimson", actor=mia)
+
+        def decide(asked=asked):
+            services.decide(asked.pk, ballot(asked), reviewer=rita)
+
+        first, second = (answer, decide) if page_first else (decide, answer)
+        first()
+        run.refresh_from_db()
+        assert run.status == RunStatus.WAITING
+        second()
+        run.refresh_from_db()
+        assert run.status == RunStatus.QUEUED
+
+
+def test_what_the_person_left_is_answered_for_them(paused, mia):
+    run = paused(pick(), call(call_id="call-2"))
+    assert services.pass_over_client_calls(run.pk, actor=mia) == 1
+    [at_page], [asked] = run.interrupts.at_page(), run.interrupts.for_people()
+    assert asked.is_open
+    assert at_page.status == InterruptStatus.CANCELLED
+    assert services.told_instead(at_page.decision) == PASSED_OVER
+    assert services.pass_over_client_calls(run.pk, actor=mia) == 0
+
+
+def test_cancelling_the_run_withdraws_it(paused, mia):
+    run = paused()
+    services.cancel_run(run.pk, actor=mia)
+    [interrupt] = run.interrupts.all()
+    assert interrupt.status == InterruptStatus.CANCELLED
+    assert not services.answer_client_call(interrupt.pk, "late", actor=mia)
+    with pytest.raises(RunEnded):
+        services.cancel_run(run.pk, actor=mia)
+
+
+def test_an_answer_that_cannot_be_stored_is_refused(paused, mia):
+    [interrupt] = paused().interrupts.all()
+    with pytest.raises(InvalidArguments):
+        services.answer_client_call(interrupt.pk, "nul \0", actor=mia)
+    interrupt.refresh_from_db()
+    assert interrupt.is_open
+
+
+def test_unreadable_arguments_never_reach_the_page(paused):
+    run = paused(pick().model_copy(update={"arguments": "[1]"}))
+    interrupt = run.interrupts.get()
+    assert interrupt.decision.channel == "intake"
+    told = services.told_instead(interrupt.decision)
+    assert told.startswith("Not executed: ")
+    assert "not an object" in told
+    assert run.status == RunStatus.QUEUED
+
+
+def test_the_pages_schema_is_not_tried(paused):
+    """A pattern in it may take for ever, and this is inside a transaction."""
+    run = paused(pick(shade="r" * 60 + "!"))
+    assert run.interrupts.get().is_open
+
+
+def test_a_tool_of_the_same_name_keeps_its_secrets_to_itself(paused, desk):
+    """The page's stands in its place, with nothing of what the other says."""
+    services.register_tools(
+        AGENT, [*TOOLS, ToolSpec(name="pick_colour", secrets=("shade",), title="Hm")]
+    )
+    interrupt = paused().interrupts.get()
+    assert interrupt.secrets == []
+    assert interrupt.title == "pick_colour on the page"
+
+
+def test_no_agent_registers_one(db):
+    spec = ToolSpec(name="pick_colour", kind=InterruptKind.CLIENT)
+    with pytest.raises(ValueError, match="only a page"):
+        services.register_tools(AGENT, [spec])
+    assert not Tool.objects.exists()
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        None,
+        [],
+        True,
+        {"type": "string"},
+        {"properties": 1},
+        {"properties": {"a": 1}},
+        {"required": [1]},
+        {"required": "shade"},
+        {"title": "nul \0"},
+        {"minimum": float("nan")},
+    ],
+)
+def test_what_is_no_schema_of_arguments_has_a_flaw(schema):
+    assert services.flaw_of(schema)
+
+
+def test_a_schema_that_is_too_deep_has_a_flaw():
+    deep = {}
+    for _ in range(500):
+        deep = {"properties": {"a": deep}}
+    assert services.flaw_of(deep)
+
+
+def test_a_large_schema_of_a_stranger_is_looked_at_in_no_time():
+    """Against the whole of JSON Schema this one takes a minute."""
+    many = {"properties": {"a": {"allOf": [{} for _ in range(20_000)]}}}
+    began = time.thread_time()
+    assert services.flaw_of(many) == ""
+    assert time.thread_time() - began < 5
+
+
+@pytest.mark.parametrize("schema", [{}, PICK.parameters, {"$ref": "https://x.test/a"}])
+def test_schemas_that_can_be_offered(schema):
+    assert services.flaw_of(schema) == ""
