@@ -30,6 +30,8 @@ expect.set_options(timeout=PATIENCE)
 
 #: The console repeats the status of refusals that pages answer in words.
 REFUSALS = re.compile(r"Failed to load resource: .* status of 4(09|22)")
+#: Whatever a page asks for, it stays on this machine.
+NOBODY_ELSE = "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +49,7 @@ def browser(chromium: str) -> Iterator[Browser]:
     # other tests want to run theirs.
     with sync_playwright() as playwright:
         yield playwright.chromium.launch(
-            executable_path=chromium, args=["--no-sandbox"]
+            executable_path=chromium, args=["--no-sandbox", NOBODY_ELSE]
         )
 
 
@@ -60,19 +62,18 @@ def complaints() -> Iterator[list[str]]:
 
 
 @pytest.fixture
-def sign_in(
-    served: Served, browser: Browser, complaints: list[str]
+def open_window(
+    browser: Browser, complaints: list[str]
 ) -> Iterator[Callable[..., Page]]:
-    """Make a browser window of its own for a demo account: ``sign_in("member")``."""
+    """Make a browser window of its own, whose console is heard."""
     contexts = []
 
     def hear(message: ConsoleMessage) -> None:
         if message.type in {"error", "warning"} and not REFUSALS.match(message.text):
             complaints.append(f"{message.type}: {message.text}")
 
-    def enter(username: str, **options: Any) -> Page:
+    def make(**options: Any) -> Page:
         settings: dict[str, Any] = {
-            "base_url": served.url,
             "viewport": {"width": 1366, "height": 820},
             "reduced_motion": "reduce",
             "locale": "en-GB",
@@ -84,6 +85,19 @@ def sign_in(
         page = context.new_page()
         page.on("console", hear)
         page.on("pageerror", lambda error: complaints.append(f"raised: {error}"))
+        return page
+
+    yield make
+    for context in contexts:
+        context.close()
+
+
+@pytest.fixture
+def sign_in(served: Served, open_window: Callable[..., Page]) -> Callable[..., Page]:
+    """Make a window of its own for a demo account: ``sign_in("member")``."""
+
+    def enter(username: str, **options: Any) -> Page:
+        page = open_window(**({"base_url": served.url} | options))
         page.goto("/accounts/login/")
         page.fill("[name=username]", username)
         page.fill("[name=password]", DEMO_PASSWORD)
@@ -91,6 +105,4 @@ def sign_in(
         page.wait_for_url(lambda url: "/login/" not in url)
         return page
 
-    yield enter
-    for context in contexts:
-        context.close()
+    return enter

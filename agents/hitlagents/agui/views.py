@@ -9,6 +9,7 @@ from uuid import UUID
 
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
+from django.middleware.csrf import get_token
 from django.utils.cache import patch_vary_headers
 from django.views.decorators.csrf import csrf_exempt
 
@@ -111,7 +112,11 @@ def connect(request: HttpRequest, caller: Caller, slug: str) -> HttpResponseBase
 
 @door("GET")
 def info(request: HttpRequest, caller: Caller) -> HttpResponseBase:
-    """What a CopilotKit page asks first: which agents there are."""
+    """What a CopilotKit page asks first: which agents there are.
+
+    A page that comes with a session also gets what proves, with its next requests, that
+    it is of this site: our cookie cannot be read by scripts.
+    """
     agents = {
         spec.slug: {
             "name": spec.slug,
@@ -121,9 +126,12 @@ def info(request: HttpRequest, caller: Caller) -> HttpResponseBase:
         }
         for spec in catalog.agents()
     }
-    return JsonResponse(
-        {"version": settings.SAYSO_VERSION, "mode": "sse", "agents": agents}
-    )
+    answer = {"version": settings.SAYSO_VERSION, "mode": "sse", "agents": agents}
+    if caller.token is None:
+        answer["csrfToken"] = get_token(request)
+    response = JsonResponse(answer)
+    response["Cache-Control"] = "no-store"
+    return response
 
 
 @door("POST")

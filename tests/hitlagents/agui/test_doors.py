@@ -311,6 +311,21 @@ def test_m20_copilotkit_asks_which_agents_there_are(open_page, mia, server):
     problem(httpx.get(f"{server.url}/copilotkit/info"), 401, "not_signed_in")
 
 
+def test_m20_a_page_of_this_site_learns_its_csrf_token(server, mia, open_page):
+    """Its cookie cannot be read by scripts. A token needs none, and a page of another
+    origin could not read the answer to a session."""
+    info = f"{server.url}/copilotkit/info"
+    with httpx.Client(cookies=session_of(mia)) as page:
+        answer = page.get(info, headers={"Origin": PAGES})
+        assert "access-control-allow-credentials" not in answer.headers
+        assert answer.headers["cache-control"] == "no-store"
+        own = {"X-CSRFToken": answer.json()["csrfToken"], "Origin": server.url}
+        said = page.post(f"{server.url}/agui/{AGENT}/", json=HELLO, headers=own)
+    assert said.status_code == 200
+    assert Thread.objects.get().owner == mia
+    assert "csrfToken" not in httpx.get(info, headers=bearer(open_page(mia))).json()
+
+
 def test_m20_copilotkits_routes_are_the_same_thread(ritas, open_page, rita, server):
     routes = {"root": "copilotkit/agent/{}/", "run": "run", "modern": False}
     page = open_page(rita, thread=ritas.thread, **routes)
