@@ -39,6 +39,7 @@ from approvals.states import (
     OnDeadline,
     Risk,
     RunStatus,
+    Source,
     Verdict,
 )
 
@@ -595,6 +596,8 @@ class Case:
         decision = self.decision
         if decision is None or self.interrupt.is_open:
             return ""
+        if self.ran == ExecutionStatus.DONE and self.run.source == Source.REMOTE:
+            return _("It was sent, and the agent told what came of it.")
         if self.ran == ExecutionStatus.DONE:
             return _("It ran.")
         if self.ran == ExecutionStatus.FAILED:

@@ -19,7 +19,7 @@ from django.utils.translation import gettext_lazy
 from approvals import display
 from approvals.cases import Case
 from approvals.models import Run, ToolExecution
-from approvals.states import ExecutionStatus, InterruptStatus, RunStatus
+from approvals.states import ExecutionStatus, InterruptStatus, RunStatus, Source
 from hitlagents.events import utf16_length
 from hitlagents.models import QueuedMessage, RunEvent
 
@@ -31,6 +31,7 @@ type CallState = Literal[
     "running",
     "ran",
     "failed",
+    "elsewhere",
     "answered",
     "not_run",
     "in_doubt",
@@ -45,6 +46,7 @@ CALL_LOOKS: dict[CallState, tuple[str, str, Any]] = {
     "running": ("claimed", "loader-circle", gettext_lazy("Running")),
     "ran": ("approved", "check", gettext_lazy("Ran")),
     "failed": ("denied", "x", gettext_lazy("Failed")),
+    "elsewhere": ("answered", "globe", gettext_lazy("Told from there")),
     "answered": ("answered", "corner-down-right", gettext_lazy("Answered")),
     "not_run": ("cancelled", "circle-slash", gettext_lazy("Not run")),
     "in_doubt": ("failed", "triangle-alert", gettext_lazy("Outcome unknown")),
@@ -144,6 +146,8 @@ class Call:
     @property
     def result_word(self) -> str:
         """A result is only called so if the tool gave it."""
+        if self.state == "elsewhere":
+            return _("The agent there said")
         return (
             _("Result") if self.state in {"ran", "failed"} else _("The agent was told")
         )
@@ -378,7 +382,13 @@ class _Rows:
 def _state(
     run: Run, case: Case | None, execution: ToolExecution | None, result: str | None
 ) -> CallState:
-    """What became of a call. Only the ledger says that it ran."""
+    """What became of a call. Only the ledger says that it ran; where a tool runs elsewhere
+    the ledger knows no more than what was told from there."""
+    told = result is not None or (
+        execution is not None and execution.status == ExecutionStatus.DONE
+    )
+    if run.source == Source.REMOTE and told:
+        return "elsewhere"
     if execution is not None:
         return EXECUTED[execution.status]
     if case is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pytest
 from django.contrib.auth.models import AnonymousUser
 
 from approvals.cases import Case
@@ -148,6 +149,21 @@ def test_only_the_ledger_says_that_a_call_ran():
     told = Told("finished").calls("c1").asks("c1", "approved").hears("c1", "Deleted.")
     assert told.call().state == "not_run"
     assert told.enters("c1").call().state == "ran"
+
+
+@pytest.mark.parametrize("status", ["approved", "denied"])
+def test_of_a_call_elsewhere_only_what_was_told_from_there_is_known(status):
+    """M21: a person there may have denied what was approved here, or run it all the same."""
+    told = Told("finished", source="remote").calls("c1").asks("c1", status)
+    call = told.hears("c1", "Deleted notes.md.").enters("c1").call()
+    assert (call.state, call.word, call.result_word) == (
+        "elsewhere",
+        "Told from there",
+        "The agent there said",
+    )
+    free = Told("finished", source="remote").calls("c2").hears("c2", "Two files.")
+    assert free.call().state == "elsewhere"
+    assert Told("running", source="remote").calls("c3").call().state == "proposed"
 
 
 def test_a_denied_call_is_never_shown_as_run():
