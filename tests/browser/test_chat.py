@@ -85,7 +85,7 @@ def test_a_deletion_waits_is_approved_elsewhere_and_happens(served, sign_in):
     expect(card).to_contain_text("report.txt")
     expect(card).to_contain_text("Waiting for Ops reviewers")
     expect(card.get_by_role("button")).to_have_count(0)
-    expect(member.locator("#run-state")).to_contain_text("Paused")
+    expect(member.locator("#run-state")).to_contain_text("Waiting for a person")
     assert "report.txt" in workspace_files(served, member)
     picture(member, "chat-waiting")
 
