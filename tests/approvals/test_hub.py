@@ -13,6 +13,7 @@ from collections import defaultdict
 
 import pytest
 from asgiref.sync import async_to_sync
+from channels.layers import channel_layers
 from websockets.sync.client import connect
 
 from approvals import hub as hub_module
@@ -21,7 +22,13 @@ from approvals.admission import Claim, Verdict
 from approvals.hub import Hub
 from approvals.relay import Relay
 from approvals.sockets import HELLO, Message, Socket
-from tests.approvals.pages import ROOT, served_environment, serving, sign_in
+from tests.approvals.pages import (
+    ROOT,
+    open_files,
+    served_environment,
+    serving,
+    sign_in,
+)
 
 
 def run(scenario):
@@ -486,6 +493,42 @@ def test_processes_tell_each_other_through_redis(rita, owen, redis_url, tmp_path
         assert next_but_hello(second) == "x"
     for served in (one, two):
         assert "Traceback" not in served.log.read_text()
+
+
+def test_b110_many_pushes_from_many_threads_use_one_connection(redis_url, settings):
+    settings.CHANNEL_LAYERS = {
+        "default": {
+            "BACKEND": "channels_redis.pubsub.RedisPubSubChannelLayer",
+            "CONFIG": {"hosts": [redis_url], "prefix": f"test{uuid.uuid4().hex}"},
+        }
+    }
+    sender = Relay(
+        lambda: channel_layers.make_backend("default"),
+        deliver=lambda scopes, fields: None,
+        lost=lambda: None,
+    )
+
+    def push(count):
+        for number in range(count):
+            sender.send(frozenset({"a"}), ping(number))
+        sender.drain(60)
+
+    def used():
+        links = [link for link in open_files() if link.startswith("socket:")]
+        return len(links), threading.active_count()
+
+    try:
+        push(1)
+        before = used()
+        crowd = [threading.Thread(target=push, args=(100,)) for _ in range(10)]
+        for each in crowd:
+            each.start()
+        for each in crowd:
+            each.join()
+        assert not sender._outbox
+        assert used() == before
+    finally:
+        sender.stop()
 
 
 def next_but_hello(page):
