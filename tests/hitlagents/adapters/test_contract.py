@@ -9,10 +9,11 @@ import time
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 from uuid import uuid4
 
 import pytest
+from pydantic import AfterValidator, StringConstraints
 
 from approvals.exceptions import LostLease
 from approvals.schemas import ClientTool, ToolCall
@@ -778,6 +779,44 @@ def test_a_megabyte_of_arguments_passes(bench):
     paused = it.pause()
     it.resume(paused, approve(it.host, paused))
     assert it.tools.effects == [f"delete {name}"]
+
+
+Clamped = Annotated[int, AfterValidator(lambda amount: min(amount, 50))]
+Trimmed = Annotated[str, StringConstraints(strip_whitespace=True)]
+
+
+class Rewriting(Tools):
+    """Its types make something else of what they are given."""
+
+    def transfer(self, amount: Clamped, to: Trimmed = "bob") -> str:
+        """Send money."""
+        return super().transfer(amount, to)
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"amount": 100}, "amount: 50 instead of 100"),
+        ({"amount": 5, "to": " eve "}, "to: 'eve' instead of ' eve '"),
+    ],
+)
+def test_b35_what_a_tool_would_rewrite_does_not_run(bench, given, why):
+    """What the reviewer saw is what runs, or nothing does and the model reads why."""
+    it = bench(Reply("", [call("transfer", **given)]), heard)
+    it.tools = Rewriting(it.tools.effects)
+    paused = it.pause()
+    assert json.loads(paused.interrupts[0].call.arguments) == given
+    it.resume(paused, approve(it.host, paused))
+    assert it.tools.effects == []
+    assert why in it.host.text
+
+
+def test_b35_what_a_tool_takes_as_it_is_runs(bench):
+    it = bench(Reply("", [call("transfer", amount=50, to="eve")]), heard)
+    it.tools = Rewriting(it.tools.effects)
+    paused = it.pause()
+    it.resume(paused, approve(it.host, paused))
+    assert it.tools.effects == ["transfer 50 to eve"]
 
 
 def test_arguments_that_look_like_the_frameworks_own_types_are_data(bench):
