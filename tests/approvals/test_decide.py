@@ -55,6 +55,7 @@ def test_an_approval_queues_the_resume(interrupt, rita):
 
 
 def test_a_denial_carries_its_note_to_the_agent_unchanged(interrupt, rita):
+    """B31: quotes, line ends and emoji too."""
     note = 'Not "this" one.\nKeep it 🗂'
     services.decide(
         interrupt.pk, ballot(interrupt, Verdict.DENY, note=note), reviewer=rita
@@ -126,6 +127,7 @@ def test_a_watcher_may_look_and_not_decide(interrupt, owen):
 
 
 def test_k33_an_id_that_was_never_issued_decides_nothing(interrupt, rita):
+    """B79: a decision that nobody was asked for."""
     with pytest.raises(NotFound):
         services.decide(uuid.uuid4(), ballot(interrupt), reviewer=rita)
 
@@ -145,6 +147,7 @@ def test_k32_whoever_asked_does_not_decide(make_run, make_interrupts, rita, ravi
 
 
 def test_k32_a_superuser_does_not_decide_their_own(make_run, make_interrupts, ada):
+    """B78: not even a superuser."""
     (own,) = make_interrupts(1, run=make_run(requester=ada))
     with pytest.raises(NotAllowed):
         services.decide(own.pk, ballot(own), reviewer=ada)
@@ -194,6 +197,7 @@ def test_the_requester_may_cancel_and_a_stranger_sees_no_run(interrupt, mia, eve
 
 
 def test_k27_a_late_decision_is_refused_without_the_sweeper(interrupt, rita):
+    """B63: between the deadline and the next sweep."""
     Interrupt.objects.filter(pk=interrupt.pk).update(
         expires_at=timezone.now() - timedelta(seconds=5)
     )
@@ -210,6 +214,7 @@ def test_k27_a_late_decision_is_refused_without_the_sweeper(interrupt, rita):
 
 
 def test_k06_what_is_past_its_deadline_expires_once(interrupt):
+    """B14: by the system, and never twice."""
     past = timezone.now() - timedelta(minutes=2)
     Interrupt.objects.filter(pk=interrupt.pk).update(expires_at=past)
 
@@ -306,6 +311,7 @@ def test_undo_is_refused_once_the_agent_has_it(interrupt, rita):
 
 
 def test_k41_the_same_call_reported_twice_is_one_request(make_interrupts, rita):
+    """B95: also when its decision has been made already."""
     first, second = make_interrupts(2)
     services.decide(first.pk, ballot(first), reviewer=rita)
     services.decide(second.pk, ballot(second), reviewer=rita)

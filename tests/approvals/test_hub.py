@@ -242,6 +242,8 @@ def test_a_message_after_deltas_does_not_wait_and_keeps_the_order(hub):
 
 
 def test_two_hundred_sockets_all_end_with_the_newest(hub):
+    """B102: within one process."""
+
     async def scenario():
         hub.attach()
         listeners = [Listener(hub, "a") for _ in range(200)]
@@ -381,6 +383,7 @@ def test_a_dropped_message_is_noticed_with_the_next(processes, line, monkeypatch
 
 
 def test_a_dropped_message_is_noticed_when_nothing_follows(processes, line):
+    """B102: between processes, where layers drop messages silently."""
     one, two = processes(), processes()
     one.relay.send(frozenset("a"), ping(1))
     until(lambda: two.heard)

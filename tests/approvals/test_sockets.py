@@ -44,6 +44,8 @@ def run(scenario):
 
 
 def test_nobody_listens_without_a_session(desk):
+    """B73: the handshake opens nothing."""
+
     async def scenario():
         for session in ("", "made-up", "x" * 5000):
             page = Page(session)
@@ -93,6 +95,7 @@ def test_somebody_inactive_is_not_let_in(rita):
     ],
 )
 def test_a_page_from_elsewhere_is_refused(rita, origin):
+    """B118: whoever's cookie the browser sends along."""
     session = sign_in(rita)
 
     async def scenario():
@@ -133,6 +136,7 @@ def test_a_trusted_origin_and_a_proxy_with_https_fit(rita, settings):
 
 
 def test_a_program_without_an_origin_needs_a_session_like_anybody(rita):
+    """B118: the rule for a missing origin."""
     session = sign_in(rita)
 
     async def scenario():
@@ -162,6 +166,7 @@ def test_another_address_is_refused_without_a_traceback(rita, caplog):
 def test_each_hears_what_concerns_them_and_no_content(
     make_interrupts, make_run, rita, fin, owen, eve, mia
 ):
+    """B72: the same people as over HTTP."""
     people = {"rita": rita, "fin": fin, "owen": owen, "eve": eve, "mia": mia}
     sessions = {name: sign_in(person) for name, person in people.items()}
 
@@ -303,6 +308,7 @@ def test_the_desk_does_not_hear_the_text_of_runs(make_interrupts, rita):
 def test_the_bulk_rules_are_those_of_the_pages(
     make_interrupts, make_person, rita, fin, owen, aud, eve, mia, ada
 ):
+    """B72: one answer for the same person."""
     (interrupt,) = make_interrupts()
     (other,) = make_interrupts([call("pay", amount=5, account="x")])
     gone = make_person("gone", "Ops reviewers", is_active=False)
@@ -427,6 +433,7 @@ def test_a_socket_ends_with_the_login_it_rests_on(eve, quick, change):
 
 
 def test_signing_out_for_real_closes_the_socket(rita, quick, client):
+    """B111: in another tab."""
     client.force_login(rita)
     session = client.cookies["sayso_session"].value
 
@@ -576,6 +583,7 @@ def test_a_ping_is_answered_and_anything_else_small_ignored(rita):
 
 
 def test_what_no_page_sends_closes_that_socket_only(rita, caplog):
+    """B151: others hear on, and no traceback is written."""
     session = sign_in(rita)
 
     async def scenario():
@@ -602,6 +610,7 @@ def test_what_no_page_sends_closes_that_socket_only(rita, caplog):
 
 
 def test_three_hundred_sockets_leave_nothing_behind(make_interrupts, rita):
+    """B103: also no connection to the database."""
     (interrupt,) = make_interrupts()
     session = sign_in(rita)
     path = f"/ws/runs/{interrupt.run_id}/"

@@ -169,6 +169,7 @@ def test_shortcuts_can_be_switched_off(member, reviewer):
 
 
 def test_the_slower_one_is_told_and_keeps_the_note(member, reviewer, sign_in):
+    """B90: a press on an old page is judged by the server."""
     ask(member, "Please delete report.txt")
     admin = sign_in("admin")
     for page in (reviewer, admin):
@@ -194,6 +195,7 @@ def test_the_slower_one_is_told_and_keeps_the_note(member, reviewer, sign_in):
 
 
 def test_a_note_being_typed_outlives_the_decision_of_another(member, reviewer, sign_in):
+    """B94: who decided is shown, and no controls any more."""
     ask(member, "Please delete report.txt and notes.md")
     admin = sign_in("admin")
     for page in (reviewer, admin):
@@ -359,7 +361,7 @@ class Held:
     def __init__(self, page: Page, address: str | re.Pattern[str]) -> None:
         self.page = page
         self.waiting: list[Route] = []
-        page.route(address, self.waiting.append)
+        page.route(address, lambda route: self.waiting.append(route))
 
     def until(self, count: int) -> None:
         for _ in range(PATIENCE // 50):
@@ -387,12 +389,14 @@ def test_b04_while_one_decision_is_sent_no_other_can_be(member, reviewer):
     open_request(reviewer, "report.txt")
     reviewer.fill("#decide [data-note]", "Both at once")
     held = Held(reviewer, re.compile("/decide/"))
-    reviewer.locator("#decide button[value=approve]").focus()
+    reviewer.locator("#decide [name=verdict][value=approve]").focus()
     reviewer.keyboard.press("Enter")
     reviewer.keyboard.press("Tab")
     reviewer.keyboard.press("Enter")
     held.until(1)
-    for button in reviewer.locator("#decide button:visible").all():
+    buttons = reviewer.locator("#decide button, button[form=decide]")
+    assert buttons.count() == 5
+    for button in buttons.all():
         expect(button).to_be_disabled()
     reviewer.locator("#decide button[value=deny]").dispatch_event("click")
     leave_field(reviewer)
@@ -423,6 +427,7 @@ def test_b17_deciding_one_request_leaves_the_other_of_its_run_usable(member, rev
 
 
 def test_b98_the_last_choice_stays_whichever_answer_is_slower(member, reviewer):
+    """Filters are plain links, so their order is the browser's own affair."""
     ask(member, "Please delete report.txt and notes.md")
     reviewer.goto("/inbox/")
     first = rows(reviewer, "report.txt").get_attribute("href")
@@ -435,17 +440,6 @@ def test_b98_the_last_choice_stays_whichever_answer_is_slower(member, reviewer):
     reviewer.wait_for_timeout(1000)
     expect(reviewer.locator("#detail-title")).to_have_text(re.compile("notes.md"))
     expect(rows(reviewer, "notes.md")).to_have_attribute("aria-current", "true")
-
-    # The same for the filters of the list.
-    slow = Held(reviewer, re.compile("view=soon"))
-    reviewer.click("#chips >> text=Expiring soon", no_wait_after=True)
-    slow.until(1)
-    reviewer.click("#chips >> text=High risk")
-    reviewer.wait_for_url(re.compile("view=high"))
-    slow.release()
-    reviewer.wait_for_timeout(500)
-    expect(reviewer.locator(".chip[aria-current=true]")).to_contain_text("High risk")
-    expect(rows(reviewer, "notes.md")).to_be_visible()
 
 
 def test_b170_a_late_answer_revives_no_decided_request(member, reviewer):
@@ -484,7 +478,7 @@ def test_b122_a_failure_of_the_server_is_told_beside_what_was_open(
     expect(reviewer.locator("#problem")).not_to_be_empty()
     reviewer.fill("#decide [data-note]", "What I think")
     reviewer.click("#decide button[value=deny]")
-    expect(reviewer.locator("#problem")).to_contain_text("not sent")
+    expect(reviewer.locator("#problem")).to_contain_text("Not sent")
     expect(reviewer.get_by_text("A whole page")).to_have_count(0)
     assert reviewer.input_value("#decide [data-note]") == "What I think"
     reviewer.unroute_all()
@@ -616,9 +610,13 @@ def test_b115_a_page_of_an_earlier_sign_in_says_so_and_decides_nothing(
     reviewer.click("#decide button[value=deny]")
     problem = reviewer.locator("#problem")
     expect(problem).to_contain_text("too old to send from")
-    expect(problem.get_by_role("link", name="Load it again")).to_be_visible()
     assert reviewer.input_value("#decide [data-note]") == "What I think"
     expect(rows(other, "report.txt")).to_be_visible()
+    problem.get_by_role("link", name="Load it again").click()
+    expect(problem).to_be_empty()
+    reviewer.fill("#decide [data-note]", "What I think")
+    reviewer.click("#decide button[value=deny]")
+    expect(reviewer.locator("#toast")).to_contain_text("Denied")
     assert complaints[0].endswith("403 (Forbidden)")
     complaints.clear()
 
@@ -651,7 +649,7 @@ def test_b123_a_long_note_outlives_everything_that_arrives(member, reviewer, sig
     expect(reviewer.locator("#toast")).to_contain_text("Denied")
     rows_done = reviewer.locator(".row-i.is-done .row-link", has_text="report.txt")
     rows_done.first.click()
-    expect(reviewer.locator("#detail .note")).to_contain_text(typed)
+    expect(reviewer.locator("#detail")).to_contain_text(typed)
 
 
 def test_b131_a_filtered_list_fills_with_what_matches(member, reviewer):

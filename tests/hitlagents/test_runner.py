@@ -121,6 +121,7 @@ def test_m3_a_denial_goes_on_without_the_body(play, say, rita):
 
 
 def test_k70_a_second_pause_of_a_run_is_a_request_of_its_own(play, say, rita):
+    """B158: and waits for a decision of its own."""
     adapter = play([DELETE], [DELETE])
     run = advance(say())
     decide(run, rita)
@@ -472,6 +473,7 @@ def test_a_body_goes_on_when_its_run_is_cancelled_and_its_result_is_kept(
 def test_m9_a_message_while_it_waits_is_kept_and_starts_the_next_run(
     play, say, rita, thread
 ):
+    """B140: it is no answer, and it is not lost."""
     adapter = play([DELETE])
     run = advance(say())
     kept = say("And then tell me a joke.")
@@ -499,6 +501,7 @@ def test_a_queued_message_follows_a_cancelled_run(play, say, mia):
 
 
 def test_a_policy_made_stricter_inside_the_window_asks_anew(play, say, rita, ravi):
+    """B147: after the decision and before the tool."""
     ran = []
     play([DELETE], body=lambda *a: ran.append(a))
     run = advance(say())

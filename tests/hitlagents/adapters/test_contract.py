@@ -287,6 +287,7 @@ def test_an_async_tool_runs_too(bench):
 
 
 def test_mixed_answers_reach_their_own_calls(bench):
+    """B141: each call has exactly one result."""
     calls = [
         call("delete", "c1", filename="a"),
         call("lookup", "c2", name="x"),
@@ -366,6 +367,7 @@ def test_turns_are_counted_anew_in_the_next_run(bench):
 
 
 def test_another_process_goes_on_from_the_stored_state(bench):
+    """B162: through JSON, with nothing else in common."""
     it = bench(TWO)
     paused = it.pause()
     answers = [
@@ -387,6 +389,7 @@ def test_another_process_goes_on_from_the_stored_state(bench):
 
 
 def test_a_replay_of_a_pause_asks_the_guard_again(bench):
+    """B05: the host's ledger has the last word."""
     it = bench(ONE, heard)
     paused = it.pause()
     answers = approve(it.host, paused)
@@ -398,6 +401,7 @@ def test_a_replay_of_a_pause_asks_the_guard_again(bench):
 
 
 def test_a_forged_approval_runs_nothing(bench):
+    """B79: an answer that no decision stands behind."""
     it = bench(ONE, heard)
     paused = it.pause()
     answers = approve(it.host, paused)
@@ -479,6 +483,7 @@ def test_a_model_that_fails_at_once_is_told_without_its_words(bench):
 
 
 def test_a_model_that_fails_after_the_tool_can_be_retried(bench):
+    """B08: and the tool does not run again."""
     it = bench(TWO, ConnectionError("reset"))
     paused = it.pause()
     answers = approve(it.host, paused)
@@ -683,6 +688,7 @@ def test_m10_a_tool_of_the_agent_is_given_over_to_the_page_for_the_run(with_page
 
 
 def test_missing_and_repeated_ids_become_calls_of_their_own(bench):
+    """B22: one approval never opens two of them."""
     calls = [
         call("delete", "same", filename="a"),
         call("delete", "same", filename="b"),
@@ -766,6 +772,7 @@ def test_no_arguments_at_all_are_an_empty_object(bench):
 
 
 def test_large_integers_stay_exact(bench):
+    """B45: up to the tool."""
     it = bench(Reply("", [call("transfer", amount=LARGE)]), heard)
     paused = it.pause()
     assert json.loads(paused.interrupts[0].call.arguments) == {"amount": LARGE}

@@ -273,6 +273,7 @@ def expiries() -> list[AuditEntry]:
 def test_k06_what_expired_while_no_worker_ran_expires_once_at_the_start(
     ready, advances, start_worker
 ):
+    """B14: however often workers start."""
     past = timezone.now() - timedelta(minutes=2)
     Interrupt.objects.filter(pk=ready.pk).update(expires_at=past)
     for _ in range(2):
