@@ -280,8 +280,8 @@ def test_b130_a_page_where_nothing_happens_asks_for_nothing(browser, served, eve
     sent, received, requests = [], [], []
 
     def hear(line):
-        line.on("framesent", sent.append)
-        line.on("framereceived", received.append)
+        line.on("framesent", lambda frame: sent.append(frame))
+        line.on("framereceived", lambda frame: received.append(frame))
 
     tab.page.on("websocket", hear)
     tab.page.clock.install()
