@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from django.http import HttpRequest
+from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from approvals import hosts, permissions
@@ -33,7 +34,8 @@ MOST_COUNTED = 1000
 
 def _waiting(user: User) -> str:
     """How many requests wait, for the entry of the inbox; empty for none."""
-    n = permissions.visible_interrupts(user).open()[:MOST_COUNTED].count()
+    waiting = permissions.visible_interrupts(user).open().in_time(timezone.now())
+    n = waiting[:MOST_COUNTED].count()
     return f"{MOST_COUNTED - 1}+" if n == MOST_COUNTED else str(n or "")
 
 

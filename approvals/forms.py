@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from datetime import date
 from typing import Any
 
 from django import forms
+from django.core.validators import validate_email
 from django.utils import timezone
 from django.utils.dateparse import parse_date, parse_datetime
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from approvals import canonical, wording
+from approvals import canonical, services, wording
 from approvals.exceptions import InvalidArguments
 from approvals.states import Settlement, TokenScope, Verdict
 
@@ -73,6 +74,32 @@ class Choice(forms.ChoiceField):
     def clean(self, value: Any) -> Any:
         key = super().clean(value)
         return self.values[key] if key else None
+
+
+class Choices(forms.MultipleChoiceField):
+    """Any number of fixed values of any JSON type, in their order.
+
+    Where the list is ``required``, none is an answer too: how many there have to be, the
+    schema says itself.
+    """
+
+    def __init__(self, values: list[tuple[Any, str]], **options: Any) -> None:
+        self.values = {str(at): value for at, (value, _label) in enumerate(values)}
+        super().__init__(
+            choices=[(str(at), label) for at, (_value, label) in enumerate(values)],
+            widget=forms.CheckboxSelectMultiple,
+            **options,
+        )
+
+    def validate(self, value: Any) -> None:
+        if value:
+            super().validate(value)
+
+    def clean(self, value: Any) -> list[Any] | None:
+        chosen = super().clean(value)
+        if not chosen and not self.required:
+            return None
+        return [one for key, one in self.values.items() if key in chosen]
 
 
 class Number(forms.CharField):
@@ -183,6 +210,14 @@ def listed(schema: Mapping[str, Any], name: str) -> list[Any]:
     return found if isinstance(found, list) else []
 
 
+def kind_of(schema: Mapping[str, Any]) -> str:
+    """The one type a value has beside null; empty where there is none or a choice."""
+    kind = schema.get("type")
+    kinds = [kind] if isinstance(kind, str) else listed(schema, "type")
+    kinds = [each for each in kinds if each != "null"]
+    return str(kinds[0]) if len(kinds) == 1 else ""
+
+
 def label_of(value: Any, title: str) -> str:
     """A choice in words. A moment is told by the calendar, the agent's words as a quote."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
@@ -200,21 +235,33 @@ def _field(name: str, schema: Any, *, required: bool) -> forms.Field:
         "label": str(schema.get("title") or wording.humanise(name)),
         "help_text": str(schema.get("description") or ""),
     }
-    kind = schema.get("type")
+    kind = kind_of(schema)
+    default = schema.get("default")
     choices = choices_of(schema)
+    if not choices and kind == "boolean":
+        choices = [(True, _("Yes")), (False, _("No"))]
     if choices:
-        return Choice(choices, **options)
-    if kind == "boolean":
-        return Choice([(True, _("Yes")), (False, _("No"))], **options)
+        return Choice(choices, initial=next(_places(choices, [default]), ""), **options)
+    if kind == "array" and (choices := choices_of(_items(schema))):
+        chosen = default if isinstance(default, list) else []
+        return Choices(choices, initial=list(_places(choices, chosen)), **options)
     if kind in {"integer", "number"}:
+        if isinstance(default, int | float) and not isinstance(default, bool):
+            options["initial"] = canonical.dumps(default)
         return Number(whole=kind == "integer", **options)
     if kind != "string":
+        if "default" in schema:
+            options["initial"] = canonical.dumps(default)
         return AnyJSON(**options)
     form = schema.get("format")
+    if isinstance(default, str):
+        options["initial"] = _as_typed(default) if form == "date-time" else default
     if form == "date-time":
         return Moment(**options)
     if form == "date":
         return Day(**options)
+    if form == "email":
+        options["validators"] = [validate_email]
     limit = schema.get("maxLength")
     short = form in {"email", "uri"} or (isinstance(limit, int) and limit <= 200)
     widget = (
@@ -228,6 +275,26 @@ def _field(name: str, schema: Any, *, required: bool) -> forms.Field:
         widget=widget,
         **options,
     )
+
+
+def _items(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    items = schema.get("items")
+    return items if isinstance(items, dict) else {}
+
+
+def _places(choices: list[tuple[Any, str]], values: list[Any]) -> Iterator[str]:
+    """The keys of the choices that are among the values."""
+    for at, (one, _label) in enumerate(choices):
+        if any(_same(one, value) for value in values):
+            yield str(at)
+
+
+def _as_typed(text: str) -> str:
+    """A moment as the field for moments shows it: the time of day in the reader's zone."""
+    moment = wording.moment_of(text)
+    if moment is None:
+        return ""
+    return timezone.make_naive(moment).isoformat(timespec="minutes")
 
 
 class TokenForm(forms.Form):
@@ -273,6 +340,7 @@ class AnswerForm(forms.Form):
         self, schema_text: str, data: Any = None, *, prefix: str = "answer"
     ) -> None:
         super().__init__(data, prefix=prefix, use_required_attribute=False)
+        self._schema_text = schema_text
         try:
             schema = canonical.loads(schema_text) if schema_text else {}
         except InvalidArguments:
@@ -291,6 +359,17 @@ class AnswerForm(forms.Form):
             self.fields["answer"] = _field(
                 "answer", {"type": "string", "title": _("Your answer")}, required=True
             )
+
+    def clean(self) -> dict[str, Any]:
+        """Say at each field what its part of the schema does not allow."""
+        data: dict[str, Any] = super().clean() or {}
+        if not self.errors and self._schema_text:
+            text = canonical.dumps(AnswerForm.value(self))
+            for name, why in services.faults_of_answer(self._schema_text, text):
+                place = name if self.is_object else "answer"
+                if place in self.fields:
+                    self.add_error(place, why)
+        return data
 
     def value(self) -> Any:
         """Only what was filled in: an untouched field sends nothing."""
@@ -373,7 +452,7 @@ def _argument_field(name: str, schema: Any, value: Any) -> forms.Field:
     """A field that can hold ``value`` exactly; what fits nothing else is edited as JSON."""
     schema = schema if isinstance(schema, dict) else {}
     options: dict[str, Any] = {"required": False}
-    kind = schema.get("type")
+    kind = kind_of(schema)
     choices = choices_of(schema)
     if not choices and kind == "boolean":
         choices = [(True, "true"), (False, "false")]

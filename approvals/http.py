@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Concatenate, cast
+from urllib.parse import urlsplit
 
 from asgiref.sync import sync_to_async
+from django.contrib import messages
+from django.contrib.auth.views import redirect_to_login
 from django.core.handlers.asgi import ASGIRequest
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.shortcuts import render
 from django.urls import NoReverseMatch, reverse
 from django.utils.http import url_has_allowed_host_and_scheme
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_POST
 
 if TYPE_CHECKING:
     from django.contrib.auth.models import User
@@ -52,6 +58,36 @@ def respond(
     return response
 
 
+def takes_posts[**P](
+    view: Callable[Concatenate[DeskRequest, P], HttpResponse],
+) -> Callable[Concatenate[HttpRequest, P], HttpResponse]:
+    """Only POSTs, and only of people who are signed in.
+
+    Others sign in and come back to the page that their form was on: the address it was
+    sent to has nothing to show, and what was sent is not sent again for them.
+    """
+
+    @require_POST
+    @wraps(view)
+    def guarded(
+        request: HttpRequest, /, *args: P.args, **kwargs: P.kwargs
+    ) -> HttpResponse:
+        if request.user.is_authenticated:
+            return view(cast("DeskRequest", request), *args, **kwargs)
+        messages.error(request, _("You were signed out, so nothing was sent."))
+        return redirect_to_login(_page_of_form(request))
+
+    return guarded
+
+
+def _page_of_form(request: HttpRequest) -> str:
+    sent_from = request.headers.get("Referer", "")
+    if not _is_here(request, sent_from):
+        return reverse("home")
+    parts = urlsplit(sent_from)
+    return f"{parts.path}?{parts.query}" if parts.query else parts.path
+
+
 def download_lines(
     request: HttpRequest, more: Callable[[], str], filename: str
 ) -> StreamingHttpResponse:
@@ -81,7 +117,11 @@ def download_lines(
 def safe_next(request: HttpRequest, fallback: str) -> str:
     """Where a form asked to go afterwards, if that is on this site."""
     url = request.POST.get("next", "")
-    allowed = url_has_allowed_host_and_scheme(
+    return url if _is_here(request, url) else fallback
+
+
+def _is_here(request: HttpRequest, url: str) -> bool:
+    """Whether an address is one of this site."""
+    return bool(url) and url_has_allowed_host_and_scheme(
         url, allowed_hosts={request.get_host()}, require_https=request.is_secure()
     )
-    return url if url and allowed else fallback

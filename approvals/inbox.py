@@ -16,7 +16,7 @@ from django.utils.translation import gettext as _
 
 from approvals import permissions, services
 from approvals.models import Interrupt, InterruptQuerySet
-from approvals.states import Risk
+from approvals.states import InterruptStatus, Risk
 
 if TYPE_CHECKING:
     from approvals.permissions import Person
@@ -80,11 +80,18 @@ class Row:
     def version(self) -> str:
         """Changes when the line should be drawn again."""
         decided = self.interrupt.decided_at
-        return f"{self.interrupt.status}-{int(decided.timestamp()) if decided else 0}"
+        return f"{self.status}-{int(decided.timestamp()) if decided else 0}"
+
+    @property
+    def status(self) -> str:
+        """What it is as of now, also where the sweeper is behind."""
+        if self.interrupt.is_open and self._ends_within(timedelta()):
+            return InterruptStatus.EXPIRED
+        return self.interrupt.status
 
     @property
     def done(self) -> bool:
-        return not self.interrupt.is_open
+        return self.status != InterruptStatus.OPEN
 
     @cached_property
     def title(self) -> str:
@@ -102,12 +109,11 @@ class Row:
 
     @property
     def soon(self) -> bool:
+        return not self.done and self._ends_within(SOON)
+
+    def _ends_within(self, time: timedelta) -> bool:
         until = self.interrupt.expires_at
-        return (
-            self.interrupt.is_open
-            and until is not None
-            and until <= timezone.now() + SOON
-        )
+        return until is not None and until <= timezone.now() + time
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,6 +183,7 @@ class Inbox:
         self.view = view
         self.now = timezone.now()
         self.visible = permissions.visible_interrupts(person).select_related("run")
+        self.waiting = self.visible.open().in_time(self.now)
 
     def listing(self, shown: Shown | None = None) -> Listing:
         """Urgent first, then oldest first; decided ones of the last minutes at the end.
@@ -192,20 +199,23 @@ class Inbox:
             ]
 
         narrowed = self.view.narrow(self.visible).only(*LISTED)
+        open_ones = self.view.narrow(self.waiting).only(*LISTED)
         soon = Q(expires_at__lte=self.now + SOON)
-        urgent = narrowed.open().filter(soon).order_by("expires_at", "id")[: PAGE + 1]
-        waiting = narrowed.open().exclude(soon)[: PAGE + 1]
-        decided = (
-            narrowed.filter(decided_at__gte=self.now - JUST_DECIDED)
-            .order_by("-decided_at", "-id")
-            .prefetch_related("decisions__reviewer")[:20]
-        )
+        urgent = open_ones.filter(soon).order_by("expires_at", "id")[: PAGE + 1]
+        waiting = open_ones.exclude(soon)[: PAGE + 1]
+        closed = narrowed.prefetch_related("decisions__reviewer")
+        expired = closed.open().filter(expires_at__lte=self.now)
+        decided = closed.filter(decided_at__gte=self.now - JUST_DECIDED)
+        done = [
+            *expired.order_by("-expires_at", "-id")[:20],
+            *decided.order_by("-decided_at", "-id")[:20],
+        ]
         groups = [
             RowGroup(
                 key="soon", label=_("Expires within 15 minutes"), rows=rows(urgent)
             ),
             RowGroup(key="pending", label=_("Oldest first"), rows=rows(waiting)),
-            RowGroup(key="done", label=_("Just decided"), rows=rows(decided)),
+            RowGroup(key="done", label=_("Just decided"), rows=rows(done)),
         ]
         more = any(len(group.rows) > PAGE for group in groups)
         for group in groups:
@@ -215,7 +225,7 @@ class Inbox:
 
     def counts(self) -> dict[str, int]:
         """How many requests are open, by chip."""
-        return self.visible.open().aggregate(
+        return self.waiting.aggregate(
             all=Count("pk"),
             high=Count("pk", filter=Q(risk=Risk.HIGH)),
             soon=Count("pk", filter=Q(expires_at__lte=self.now + SOON)),
@@ -238,7 +248,7 @@ class Inbox:
         ``since``: when a page was read that could not show all; what it left out then has
         not just arrived.
         """
-        new = self.view.narrow(self.visible.open()).exclude(pk__in=shown.rows)
+        new = self.view.narrow(self.waiting).exclude(pk__in=shown.rows)
         if since is not None:
             new = new.filter(created__gt=since)
         return new.aggregate(n=Count("pk"), high=Count("pk", filter=Q(risk=Risk.HIGH)))
@@ -247,7 +257,7 @@ class Inbox:
         """The next open request below ``pk`` in the list the reader sees, else the first."""
         order = list(shown.rows)
         start = order.index(pk) + 1 if pk in shown.rows else 0
-        waiting = self.visible.open().exclude(pk=pk)
+        waiting = self.waiting.exclude(pk=pk)
         if order:
             listed = waiting.filter(pk__in=order)
             open_ones = set(listed.values_list("pk", flat=True))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from datetime import datetime
 from typing import Any, ClassVar, Never
 
 from django.conf import settings
@@ -265,6 +266,10 @@ class InterruptQuerySet(models.QuerySet["Interrupt"]):
     def at_page(self) -> InterruptQuerySet:
         """Calls of tools that a page brought, which it answers itself."""
         return self.filter(kind=InterruptKind.CLIENT)
+
+    def in_time(self, now: datetime) -> InterruptQuerySet:
+        """Those whose deadline has not passed; the sweeper may be behind."""
+        return self.filter(Q(expires_at=None) | Q(expires_at__gt=now))
 
     def decided(self) -> InterruptQuerySet:
         return self.exclude(status=InterruptStatus.OPEN)

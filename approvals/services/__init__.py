@@ -51,6 +51,7 @@ from approvals.services.tokens import (
 )
 from approvals.services.tools import (
     decided_title,
+    faults_of_answer,
     flaw_of,
     learn_tools,
     register_tools,
@@ -82,6 +83,7 @@ __all__ = [
     "erase_payload",
     "expire_due",
     "fail_run",
+    "faults_of_answer",
     "finish_execution",
     "finish_run",
     "flaw_of",

@@ -44,6 +44,8 @@ def settle(
         shown_digest=decision.shown_digest,
         arguments_digest=interrupt.arguments_digest,
         effective_digest=decision.effective_digest,
+        own_request=decision.reviewer_id is not None
+        and decision.reviewer_id == run.requester_id,
         edited=decision.arguments is not None,
         answered=decision.answer is not None,
         answer_digest=_said_digest(interrupt, "sayso.answer.v1", decision.answer),

@@ -9,6 +9,7 @@ from typing import Any
 
 from jsonschema import Draft202012Validator, FormatChecker
 from jsonschema.exceptions import SchemaError
+from jsonschema.exceptions import ValidationError as JSONSchemaFault
 from pydantic import ValidationError
 from referencing import Registry
 from referencing.exceptions import Unresolvable
@@ -22,6 +23,9 @@ from approvals.states import InterruptKind, Risk
 
 #: Schemas stand for themselves: what one refers to is never fetched from an address.
 NOWHERE_ELSE: Registry[Any] = Registry()
+
+#: What checking a value may come to, other than faults.
+UNCHECKABLE = (Unresolvable, OverflowError, RecursionError)
 
 #: In the schema of a time: propose some (``schemas.Suggest``).
 SUGGEST = "x-suggest"
@@ -170,22 +174,41 @@ def misfit(schema: str, value: str, *, closed: bool = False) -> str:
     return _wrong(validator, value)
 
 
-def _wrong(validator: Draft202012Validator, value: str) -> str:
-    loaded = canonical.loads(value)
+def faults_of_answer(schema: str, value: str) -> list[tuple[str, str]]:
+    """What does not fit in a canonical answer, by the property it is in; empty for the
+    answer as a whole. A schema that cannot be followed finds no fault here."""
     try:
-        found = sorted(validator.iter_errors(loaded), key=lambda wrong: str(wrong.path))
+        found = _faults(_validator(schema, closed=False, times=True), value)
+    except (SchemaError, *UNCHECKABLE):
+        return []
+    return [
+        (str(wrong.absolute_path[0]) if wrong.absolute_path else "", _message(wrong))
+        for wrong in found
+    ]
+
+
+def _wrong(validator: Draft202012Validator, value: str) -> str:
+    try:
+        found = _faults(validator, value)
     except Unresolvable as error:
         return f"The schema refers to what is not in it: {error.ref}."
-    except (OverflowError, RecursionError):
+    except UNCHECKABLE:
         return "The value cannot be checked against the schema."
     lines = []
     for wrong in found[:5]:
         where = ".".join(str(part) for part in wrong.absolute_path) or "the arguments"
-        message = wrong.message
-        if len(message) > 300:
-            message = f"{message[:300]}…"
-        lines.append(f"{where}: {message}")
+        lines.append(f"{where}: {_message(wrong)}")
     return "; ".join(lines)
+
+
+def _faults(validator: Draft202012Validator, value: str) -> list[JSONSchemaFault]:
+    found = validator.iter_errors(canonical.loads(value))
+    return sorted(found, key=lambda wrong: str(wrong.path))
+
+
+def _message(wrong: JSONSchemaFault) -> str:
+    text = wrong.message
+    return text if len(text) <= 300 else f"{text[:300]}…"
 
 
 @lru_cache(maxsize=256)

@@ -7,19 +7,17 @@ from typing import Any
 from uuid import UUID
 
 from django.contrib import messages
-from django.contrib.auth.decorators import login_required
 from django.http import Http404, HttpResponse, HttpResponseBadRequest
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext as _
-from django.views.decorators.http import require_POST
 
 from approvals import cards, permissions, services
 from approvals.cases import Case, Problem, problem_of
 from approvals.exceptions import ApprovalsError, NotFound
 from approvals.forms import DecisionForm
-from approvals.http import DeskRequest, safe_next, wants_fragment
+from approvals.http import DeskRequest, safe_next, takes_posts, wants_fragment
 from approvals.inbox import Inbox, Row, Shown, View
 from approvals.services import Ballot
 from approvals.states import Verdict
@@ -37,8 +35,7 @@ from approvals.views.showing import (
 )
 
 
-@require_POST
-@login_required
+@takes_posts
 def decide(request: DeskRequest, pk: UUID) -> HttpResponse:
     """Take a verdict. The inbox and the cards of conversations post here."""
     as_card = request.POST.get("place") == "card"
@@ -83,8 +80,7 @@ def decide(request: DeskRequest, pk: UUID) -> HttpResponse:
     return _decided(request, Case(decided, request.user), as_card=as_card)
 
 
-@require_POST
-@login_required
+@takes_posts
 def undo(request: DeskRequest, pk: UUID) -> HttpResponse:
     """Take one's own decision back while it has not left."""
     visible(request, pk)

@@ -17,6 +17,10 @@ def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
     response = render(request, "403_csrf.html", status=403)
     # A form that shows other refusals in its own place must not show this one there.
     response["HX-Reswap"] = "none"
-    text = _("The page was too old to send from. What you typed is kept.")
-    response["HX-Trigger"] = json.dumps({"sayso:problem": {"text": text}})
+    text = _(
+        "The page was too old to send from. What you typed is kept: copy it, then load "
+        "the page again."
+    )
+    problem = {"text": text, "reload": True}
+    response["HX-Trigger"] = json.dumps({"sayso:problem": problem})
     return response

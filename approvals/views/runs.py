@@ -17,7 +17,6 @@ from django.utils.dateparse import parse_datetime
 from django.utils.translation import gettext as _
 from django.views.decorators.http import (
     require_http_methods,
-    require_POST,
     require_safe,
 )
 
@@ -25,7 +24,7 @@ from approvals import hosts, permissions, services
 from approvals.cases import Case, Happened, Problem, happened
 from approvals.exceptions import ApprovalsError, NotFound
 from approvals.forms import SettleForm
-from approvals.http import DeskRequest, respond, safe_next, wants_fragment
+from approvals.http import DeskRequest, respond, safe_next, takes_posts, wants_fragment
 from approvals.models import AuditEntry, Interrupt, Run, Tool, ToolExecution
 from approvals.states import ExecutionStatus, RunStatus, Settlement
 
@@ -103,8 +102,7 @@ def cancel(request: DeskRequest, pk: UUID) -> HttpResponse:
     )
 
 
-@require_POST
-@login_required
+@takes_posts
 def retry(request: DeskRequest, pk: UUID) -> HttpResponse:
     found = _visible(request, pk)
     return _act(
@@ -116,8 +114,7 @@ def retry(request: DeskRequest, pk: UUID) -> HttpResponse:
     )
 
 
-@require_POST
-@login_required
+@takes_posts
 def settle(request: DeskRequest, pk: int) -> HttpResponse:
     """Say what became of a tool call whose outcome was unknown."""
     execution = get_object_or_404(

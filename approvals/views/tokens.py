@@ -10,12 +10,12 @@ from django.contrib.auth.decorators import login_required
 from django.http import Http404, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils.translation import gettext as _
-from django.views.decorators.http import require_http_methods, require_POST
+from django.views.decorators.http import require_http_methods
 
 from approvals import clock, services
 from approvals.exceptions import ApprovalsError, NotFound
 from approvals.forms import TokenForm
-from approvals.http import DeskRequest
+from approvals.http import DeskRequest, takes_posts
 from approvals.models import ApiToken
 from approvals.states import TokenScope
 
@@ -47,8 +47,7 @@ def tokens(request: DeskRequest) -> HttpResponse:
     return _page(request, TokenForm(), made=token, secret=secret)
 
 
-@require_POST
-@login_required
+@takes_posts
 def revoke(request: DeskRequest, pk: int) -> HttpResponse:
     try:
         token = services.revoke_token(pk, actor=request.user)

@@ -3,7 +3,8 @@
 //
 // For other scripts (events on document):
 //   sayso:announce {text}        say it politely, at most once per 5 s, the newest wins
-//   sayso:problem {text}         say at once that something was not done
+//   sayso:problem {text, reload} say at once that something was not done, and whether to load
+//                                the page again
 // The live socket is in live.js.
 
 const own = document.getElementById('app-js').dataset;
@@ -157,12 +158,13 @@ function settle() {
 settle();
 
 // ── requests that went wrong ───────────────────────────────────────────────
-function problem(text) {
+function problem(text, reload = false) {
   const note = $('#problem-words').content.firstElementChild.cloneNode(true);
   $('[data-text]', note).textContent = text;
+  $('[data-reload]', note).hidden = !reload;
   $('#problem').replaceChildren(note);
 }
-document.addEventListener('sayso:problem', (event) => problem(event.detail.text));
+document.addEventListener('sayso:problem', ({detail}) => problem(detail.text, detail.reload));
 document.addEventListener('htmx:before:response', (event) => {
   // A session that ended answers with the sign-in page, which belongs in no card. Nobody is
   // led away from what they typed: only who wanted to go somewhere goes to sign in.

@@ -106,6 +106,7 @@ def test_every_record_is_registered_as_read_only():
 
 @pytest.mark.parametrize("label", RECORDS)
 def test_k35_a_record_can_be_read_and_nothing_else(root, records, label):
+    """B83: by page, by address and in bulk."""
     row = rows(label).first()
     before = rows(label).values().get(pk=row.pk)
     head = AuditHead.objects.get().number

@@ -5,6 +5,8 @@ import uuid
 from datetime import timedelta
 
 import pytest
+from django.contrib.auth.models import Group, Permission, User
+from django.urls import reverse
 from django.utils import timezone
 
 from approvals import canonical, services
@@ -18,7 +20,7 @@ from approvals.exceptions import (
     RunEnded,
     StalePage,
 )
-from approvals.models import AuditEntry, Decision, Interrupt, Policy
+from approvals.models import AuditEntry, Decision, Interrupt, Policy, Run
 from approvals.schemas import InterruptDraft
 from approvals.services import expiring
 from approvals.states import Gate, InterruptStatus, NoteRule, RunStatus, Verdict
@@ -53,6 +55,7 @@ def test_an_approval_queues_the_resume(interrupt, rita):
 
 
 def test_a_denial_carries_its_note_to_the_agent_unchanged(interrupt, rita):
+    """B31: quotes, line ends and emoji too."""
     note = 'Not "this" one.\nKeep it 🗂'
     services.decide(
         interrupt.pk, ballot(interrupt, Verdict.DENY, note=note), reviewer=rita
@@ -124,6 +127,7 @@ def test_a_watcher_may_look_and_not_decide(interrupt, owen):
 
 
 def test_k33_an_id_that_was_never_issued_decides_nothing(interrupt, rita):
+    """B79: a decision that nobody was asked for."""
     with pytest.raises(NotFound):
         services.decide(uuid.uuid4(), ballot(interrupt), reviewer=rita)
 
@@ -143,6 +147,7 @@ def test_k32_whoever_asked_does_not_decide(make_run, make_interrupts, rita, ravi
 
 
 def test_k32_a_superuser_does_not_decide_their_own(make_run, make_interrupts, ada):
+    """B78: not even a superuser."""
     (own,) = make_interrupts(1, run=make_run(requester=ada))
     with pytest.raises(NotAllowed):
         services.decide(own.pk, ballot(own), reviewer=ada)
@@ -192,6 +197,7 @@ def test_the_requester_may_cancel_and_a_stranger_sees_no_run(interrupt, mia, eve
 
 
 def test_k27_a_late_decision_is_refused_without_the_sweeper(interrupt, rita):
+    """B63: between the deadline and the next sweep."""
     Interrupt.objects.filter(pk=interrupt.pk).update(
         expires_at=timezone.now() - timedelta(seconds=5)
     )
@@ -208,6 +214,7 @@ def test_k27_a_late_decision_is_refused_without_the_sweeper(interrupt, rita):
 
 
 def test_k06_what_is_past_its_deadline_expires_once(interrupt):
+    """B14: by the system, and never twice."""
     past = timezone.now() - timedelta(minutes=2)
     Interrupt.objects.filter(pk=interrupt.pk).update(expires_at=past)
 
@@ -304,6 +311,7 @@ def test_undo_is_refused_once_the_agent_has_it(interrupt, rita):
 
 
 def test_k41_the_same_call_reported_twice_is_one_request(make_interrupts, rita):
+    """B95: also when its decision has been made already."""
     first, second = make_interrupts(2)
     services.decide(first.pk, ballot(first), reviewer=rita)
     services.decide(second.pk, ballot(second), reviewer=rita)
@@ -459,3 +467,96 @@ def test_i23_the_chain_binds_what_was_answered(interrupt, rita):
     assert json.loads(entry.payload)["answer_digest"] == canonical.keyed_digest(
         interrupt.salt, "sayso.answer.v1", canonical.dumps(given)
     )
+
+
+def test_b75_the_documented_permissions_are_enough_for_every_verb(
+    make_interrupts, make_run
+):
+    """A group with the permissions of ``permissions.py``, made by hand, and a new account."""
+    wanted = ("view_interrupt", "decide_interrupt", "cancel_run")
+    group = Group.objects.create(name="Night shift")
+    group.permissions.set(Permission.objects.filter(codename__in=wanted))
+    nina = User.objects.create(username="nina")
+    nina.groups.add(group)
+    Policy.objects.get(name="Destructive file tools").groups.set([group])
+    Policy.objects.update(undo_seconds=60)
+    verbs = {
+        Verdict.APPROVE: {},
+        Verdict.DENY: {"note": "no"},
+        Verdict.ANSWER: {"answer": "yes"},
+        Verdict.RESPOND: {"output": "gone"},
+        Verdict.CANCEL_CALL: {},
+        Verdict.CANCEL_RUN: {},
+    }
+    assert set(verbs) == set(Verdict)
+    for verdict, fields in verbs.items():
+        (asked,) = make_interrupts(1)
+        services.decide(asked.pk, ballot(asked, verdict, **fields), reviewer=nina)
+        assert Decision.objects.get(interrupt=asked).reviewer == nina
+        if verdict != Verdict.CANCEL_RUN:
+            services.undo(asked.pk, actor=nina)
+            services.cancel_run(asked.run_id, actor=nina)
+
+
+@pytest.mark.parametrize("allowed", [False, True])
+def test_b78_approving_what_one_asked_for_is_marked_as_that(
+    make_run, make_interrupts, ada, client, allowed
+):
+    """A superuser too: refused on every path, unless the rule allows it."""
+    Policy.objects.update(requester_may_decide=allowed)
+    (own,) = make_interrupts(1, run=make_run(requester=ada))
+    client.force_login(ada)
+    sent = {"confirmed": "approve", "shown": services.shown_digest(own)}
+    response = client.post(reverse("decide", args=[own.pk]), sent)
+    record = reverse("admin:approvals_interrupt_change", args=[own.pk])
+    assert client.post(record, {"status": "approved"}).status_code == 403
+    own.refresh_from_db()
+    if allowed:
+        assert response.status_code == 302
+        entry = AuditEntry.objects.get(action="interrupt.approved")
+        assert json.loads(entry.payload)["own_request"] is True
+    else:
+        assert response.status_code == 403
+        assert own.is_open
+        assert not Decision.objects.exists()
+
+
+def test_b78_approving_for_somebody_else_is_not(interrupt, rita):
+    services.decide(interrupt.pk, ballot(interrupt), reviewer=rita)
+    entry = AuditEntry.objects.get(action="interrupt.approved")
+    assert json.loads(entry.payload)["own_request"] is False
+
+
+def test_b154_a_refusal_says_what_became_of_the_run(
+    make_interrupts, rita, ravi, mia, client
+):
+    """Of a run that is over, one that works, and one cancelled a moment ago."""
+
+    def over(asked):
+        services.decide(asked.pk, ballot(asked), reviewer=ravi)
+        claim = services.claim_run(asked.run_id, owner="w")
+        services.finish_run(asked.run_id, attempt=claim.attempt)
+
+    def working(asked):
+        services.decide(asked.pk, ballot(asked), reviewer=ravi)
+        services.claim_run(asked.run_id, owner="w")
+
+    def cancelled(asked):
+        services.cancel_run(asked.run_id, actor=mia)
+
+    told = {
+        over: "Ravi Nair approved this",
+        working: "Ravi Nair approved this",
+        cancelled: "This request was withdrawn when its run ended.",
+    }
+    client.force_login(rita)
+    for become, words in told.items():
+        (asked,) = make_interrupts(1)
+        sent = {"verdict": "deny", "note": "no", "shown": services.shown_digest(asked)}
+        become(asked)
+        before = Run.objects.values().get(pk=asked.run_id)
+        response = client.post(reverse("decide", args=[asked.pk]), sent)
+        assert response.status_code == 409
+        assert words in response.content.decode()
+        assert "Your denial was not sent." in response.content.decode()
+        assert Run.objects.values().get(pk=asked.run_id) == before

@@ -184,3 +184,82 @@ def test_secrets_are_not_in_the_form_and_go_along():
     assert "hunter2" not in form.as_p()
     assert form.is_valid()
     assert form.value() == {"account": "y", "pin": "hunter2"}
+
+
+# What a schema says beside the type
+
+
+RICH = thing(
+    city={"type": "string", "title": "Which city?", "default": "Ulm"},
+    floor={"type": "integer", "default": 0, "minimum": 0, "maximum": 9},
+    code={"type": "string", "pattern": "^[A-Z]{3}$", "default": "ABC"},
+    at={
+        "type": "string",
+        "format": "date-time",
+        "default": "2026-07-01T10:00:00+02:00",
+    },
+    mail={"type": "string", "format": "email", "description": "Yours, please."},
+    days={"type": "array", "items": {"enum": ["Mo", "Tu", 3]}, "minItems": 1},
+    sure={"type": ["boolean", "null"], "default": False},
+) | {"required": ["city", "days"]}
+
+
+def test_b42_defaults_titles_and_descriptions_are_shown(settings):
+    settings.TIME_ZONE = "Europe/Berlin"
+    form = AnswerForm(json.dumps(RICH))
+    shown = {bound.name: bound.value() for bound in form}
+    assert shown == {
+        "city": "Ulm",
+        "floor": "0",
+        "code": "ABC",
+        "at": "2026-07-01T10:00",
+        "mail": None,
+        "days": [],
+        "sure": "1",
+    }
+    assert form["city"].label == "Which city?"
+    assert form["mail"].help_text == "Yours, please."
+    assert [box.data["type"] for box in form["days"].subwidgets] == ["checkbox"] * 3
+
+
+def test_b42_several_of_a_list_are_chosen_and_keep_their_type():
+    form = AnswerForm(
+        json.dumps(RICH), {"answer-city": "Ulm", "answer-days": ["2", "0"]}
+    )
+    assert form.is_valid(), form.errors
+    assert form.value() == {"city": "Ulm", "days": ["Mo", 3]}
+
+
+@pytest.mark.parametrize(
+    ("name", "typed", "told"),
+    [
+        ("floor", "10", "maximum of 9"),
+        ("floor", "-1", "minimum of 0"),
+        ("code", "abc", "does not match"),
+        ("mail", "nobody", "valid email"),
+        ("days", [], "non-empty"),
+        ("days", ["9"], "not one of the available choices"),
+        ("city", "", "required"),
+    ],
+)
+def test_b42_what_the_schema_forbids_is_told_at_its_field(name, typed, told):
+    good: dict[str, Any] = {"answer-city": "Ulm", "answer-days": ["0"]}
+    form = AnswerForm(json.dumps(RICH), good | {f"answer-{name}": typed})
+    assert list(form.errors) == [name]
+    assert told in str(form.errors[name])
+
+
+def test_b27_an_empty_list_is_an_answer_where_one_is_asked_for():
+    part = {"type": "array", "items": {"enum": ["a"]}}
+    schema = json.dumps(thing(must=part, may=part) | {"required": ["must"]})
+    form = AnswerForm(schema, {})
+    assert form.is_valid(), form.errors
+    assert form.value() == {"must": []}
+
+
+def test_a_type_may_be_a_list_of_types():
+    part = {"type": ["string", "null"]}
+    assert answered(thing(x=part), {"x": "as typed"}) == {"x": "as typed"}
+    assert answered(thing(x={"type": ["string", "integer"]}), {"x": "3"}) == {"x": 3}
+    assert edited({"x": None}, thing(x=part)) is None
+    assert edited({"x": None}, thing(x=part), x='"now"') == {"x": "now"}

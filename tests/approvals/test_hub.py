@@ -13,6 +13,7 @@ from collections import defaultdict
 
 import pytest
 from asgiref.sync import async_to_sync
+from channels.layers import channel_layers
 from websockets.sync.client import connect
 
 from approvals import hub as hub_module
@@ -21,7 +22,13 @@ from approvals.admission import Claim, Verdict
 from approvals.hub import Hub
 from approvals.relay import Relay
 from approvals.sockets import HELLO, Message, Socket
-from tests.approvals.pages import ROOT, served_environment, serving, sign_in
+from tests.approvals.pages import (
+    ROOT,
+    open_files,
+    served_environment,
+    serving,
+    sign_in,
+)
 
 
 def run(scenario):
@@ -235,6 +242,8 @@ def test_a_message_after_deltas_does_not_wait_and_keeps_the_order(hub):
 
 
 def test_two_hundred_sockets_all_end_with_the_newest(hub):
+    """B102: within one process."""
+
     async def scenario():
         hub.attach()
         listeners = [Listener(hub, "a") for _ in range(200)]
@@ -374,6 +383,7 @@ def test_a_dropped_message_is_noticed_with_the_next(processes, line, monkeypatch
 
 
 def test_a_dropped_message_is_noticed_when_nothing_follows(processes, line):
+    """B102: between processes, where layers drop messages silently."""
     one, two = processes(), processes()
     one.relay.send(frozenset("a"), ping(1))
     until(lambda: two.heard)
@@ -486,6 +496,42 @@ def test_processes_tell_each_other_through_redis(rita, owen, redis_url, tmp_path
         assert next_but_hello(second) == "x"
     for served in (one, two):
         assert "Traceback" not in served.log.read_text()
+
+
+def test_b110_many_pushes_from_many_threads_use_one_connection(redis_url, settings):
+    settings.CHANNEL_LAYERS = {
+        "default": {
+            "BACKEND": "channels_redis.pubsub.RedisPubSubChannelLayer",
+            "CONFIG": {"hosts": [redis_url], "prefix": f"test{uuid.uuid4().hex}"},
+        }
+    }
+    sender = Relay(
+        lambda: channel_layers.make_backend("default"),
+        deliver=lambda scopes, fields: None,
+        lost=lambda: None,
+    )
+
+    def push(count):
+        for number in range(count):
+            sender.send(frozenset({"a"}), ping(number))
+        sender.drain(60)
+
+    def used():
+        links = [link for link in open_files() if link.startswith("socket:")]
+        return len(links), threading.active_count()
+
+    try:
+        push(1)
+        before = used()
+        crowd = [threading.Thread(target=push, args=(100,)) for _ in range(10)]
+        for each in crowd:
+            each.start()
+        for each in crowd:
+            each.join()
+        assert not sender._outbox
+        assert used() == before
+    finally:
+        sender.stop()
 
 
 def next_but_hello(page):

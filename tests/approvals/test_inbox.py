@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import uuid
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from html import unescape
 from typing import Any
 
 import pytest
@@ -12,12 +14,12 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from approvals import services
+from approvals import permissions, services
 from approvals.cases import Case
-from approvals.models import Interrupt, Policy
+from approvals.models import AuditEntry, Interrupt, Policy
 from approvals.schemas import InterruptDraft, ToolSpec
 from approvals.states import InterruptKind, Verdict
-from tests.plugins.cast import AGENT, OPS, TOOLS, ballot, call
+from tests.plugins.cast import AGENT, FINANCE, OPS, TOOLS, ballot, call
 
 HTMX = {"HX-Request": "true"}
 
@@ -661,3 +663,334 @@ def test_b53_nothing_hides_in_the_words_of_a_form_or_a_toast(as_rita, make_run):
     for text in (form, toast):
         assert "\u202e" not in text
         assert "\u200b" not in text
+
+
+# Who was meant, and where one comes back to
+
+
+def test_b114_who_was_signed_out_comes_back_to_the_request_and_nothing_was_sent(
+    rita, interrupt
+):
+    """The page that the form was on is shown again, not the address it was sent to."""
+    client = Client()
+    sent = {"confirmed": "approve", "shown": services.shown_digest(interrupt)}
+    here = f"http://testserver{url(interrupt)}?q=file"
+    decide = reverse("decide", args=[interrupt.pk])
+    response = client.post(decide, sent, headers={"Referer": here})
+    who = {"username": rita.username, "password": "secret-for-tests"}
+    page = client.post(response["Location"], who, follow=True)
+    assert page.redirect_chain == [(f"{url(interrupt)}?q=file", 302)]
+    text = page.content.decode()
+    assert "You were signed out, so nothing was sent." in text
+    assert 'name="verdict" value="approve"' in text
+    interrupt.refresh_from_db()
+    assert interrupt.is_open
+    assert not interrupt.votes.exists()
+
+
+@pytest.mark.parametrize("elsewhere", ["", "https://evil.example/inbox/"])
+def test_b114_a_form_of_no_known_page_leads_to_the_start_page(interrupt, elsewhere):
+    decide = reverse("decide", args=[interrupt.pk])
+    response = Client().post(decide, {}, headers={"Referer": elsewhere})
+    assert response["Location"] == f"{reverse('login')}?next={reverse('home')}"
+
+
+def test_b82_a_form_cannot_name_who_decides(
+    as_rita, rita, ravi, fin, mia, make_run, make_interrupts
+):
+    mine, hers = (
+        make_interrupts(1, run=make_run(requester=who))[0] for who in (fin, mia)
+    )
+    claims = dict.fromkeys(("reviewer", "user", "decided_by", "actor"), str(ravi.pk))
+    for found in (mine, hers):
+        post(as_rita, found, "deny", note="no", **claims)
+        found.refresh_from_db()
+        assert found.decision is not None
+        assert found.decision.reviewer == rita
+        entry = AuditEntry.objects.get(interrupt=found.pk, action="interrupt.denied")
+        assert entry.actor == "rita"
+    for found, who in ((mine, "fin"), (hers, "mia")):
+        assert f"for <bdi>{who}</bdi>" in as_rita.get(url(found)).content.decode()
+
+
+def test_b79_an_id_that_was_never_issued_is_not_found(as_rita, interrupt):
+    sent = {"confirmed": "approve", "shown": services.shown_digest(interrupt)}
+    response = as_rita.post(reverse("decide", args=[uuid.uuid4()]), sent)
+    assert response.status_code == 404
+    interrupt.refresh_from_db()
+    assert interrupt.is_open
+
+
+def test_b118_a_form_of_another_site_is_refused_with_a_token_too(rita, interrupt):
+    client = Client(enforce_csrf_checks=True)
+    client.force_login(rita)
+    token = client.get(url(interrupt)).context["csrf_token"]
+    given = {"note": "no", "csrfmiddlewaretoken": str(token)}
+    for origin in ("null", "http://evil.example", "http://testserver:8001"):
+        client.defaults["HTTP_ORIGIN"] = origin
+        assert post(client, interrupt, "deny", **given).status_code == 403
+    interrupt.refresh_from_db()
+    assert interrupt.is_open
+    client.defaults["HTTP_ORIGIN"] = "http://testserver"
+    assert post(client, interrupt, "deny", **given).status_code == 302
+
+
+# Late
+
+
+def test_b65_a_late_denial_is_kept_as_an_attempt(as_rita, interrupt):
+    """The rule: the deadline stands, and that somebody said no afterwards is recorded."""
+    shown = services.shown_digest(interrupt)
+    late = timezone.now() - timedelta(seconds=1)
+    Interrupt.objects.filter(pk=interrupt.pk).update(expires_at=late)
+    assert post(as_rita, interrupt, "deny", note="no", shown=shown).status_code == 409
+    interrupt.refresh_from_db()
+    assert interrupt.status == "expired"
+    expired, refused = AuditEntry.objects.order_by("number")[
+        AuditEntry.objects.count() - 2 :
+    ]
+    assert (expired.action, expired.actor) == ("interrupt.expired", "system:sweeper")
+    assert (refused.action, refused.actor) == ("decision.refused", "rita")
+    assert json.loads(refused.payload)["verdict"] == "deny"
+
+
+@pytest.mark.parametrize("then", ["deny", "cancel_run"])
+def test_b167_what_is_past_its_deadline_looks_so_before_any_sweep(
+    as_rita, make_interrupts, then
+):
+    Policy.objects.filter(name="Destructive file tools").update(
+        deadline_seconds=60, on_deadline=then
+    )
+    (found,) = make_interrupts(1)
+    shown = services.shown_digest(found)
+    past = timezone.now() - timedelta(seconds=1)
+    Interrupt.objects.filter(pk=found.pk).update(expires_at=past)
+    page = as_rita.get(url(found)).content.decode()
+    listed, detail = page.split('id="detail"')
+    for part in (listed, detail):
+        assert "Expired" in part
+        assert "Pending" not in part
+    assert 'name="verdict"' not in page
+    response = post(as_rita, found, "approve", confirmed="approve", shown=shown)
+    assert response.status_code == 409
+    assert "Expired before your decision arrived" in response.content.decode()
+    run = reverse("run", args=[found.run_id])
+    assert "Expired" in as_rita.get(run).content.decode()
+
+
+# The same words and numbers everywhere
+
+
+STATES = ("approved", "denied", "answered", "cancelled", "expired")
+
+
+def test_b163_a_state_has_the_same_word_on_every_page(
+    as_rita, ada, rita, make_interrupts
+):
+    asked = dict(zip(STATES, make_interrupts(5), strict=True))
+    verdicts = {
+        "approved": (Verdict.APPROVE, {}),
+        "denied": (Verdict.DENY, {"note": "no"}),
+        "answered": (Verdict.RESPOND, {"output": "gone"}),
+        "cancelled": (Verdict.CANCEL_CALL, {}),
+    }
+    for state, (verdict, how) in verdicts.items():
+        services.decide(
+            asked[state].pk, ballot(asked[state], verdict, **how), reviewer=rita
+        )
+    late = timezone.now() - timedelta(seconds=1)
+    Interrupt.objects.filter(pk=asked["expired"].pk).update(expires_at=late)
+    services.expire_due(timezone.now())
+
+    listed = as_rita.get(reverse("inbox")).content.decode()
+    run = as_rita.get(reverse("run", args=[asked["denied"].run_id])).content.decode()
+    for state, found in asked.items():
+        word = f"</svg>{state.title()}</span>"
+        row = listed.split(f'id="row-{found.pk}"')[1].split("</li>")[0]
+        assert word in row
+        detail = as_rita.get(url(found), headers=HTMX).content.decode()
+        assert word in detail
+        assert f">{state.title()}<" in run
+        record = signed_in(ada).get(
+            reverse("admin:approvals_interrupt_change", args=[found.pk])
+        )
+        assert state.title() in record.content.decode()
+
+
+def test_b127_badge_and_list_agree_for_everybody(
+    make_run, make_interrupts, rita, ravi, fin, owen, aud, ada, question
+):
+    for framework in ("LangGraph", "Genkit", "OpenAI Agents SDK"):
+        make_interrupts(2, run=make_run(framework=framework))
+    make_interrupts([call("pay", amount=5, account="x")])
+    for person in (rita, ravi, fin, owen, aud, ada):
+        open_ones = permissions.visible_interrupts(person).open()
+        page = signed_in(person).get(reverse("inbox"))
+        rows = [row.interrupt.pk for row in page.context["listing"].open_rows]
+        assert sorted(rows) == sorted(open_ones.values_list("pk", flat=True))
+        (badge,) = [e["count"] for e in page.context["nav"] if e["key"] == "inbox"]
+        assert badge == str(len(rows) or "")
+        chips = {chip["key"]: chip["n"] for chip in page.context["chips"]}
+        assert chips["all"] == len(rows)
+        narrow = signed_in(person).get(reverse("inbox"), {"view": "high"})
+        assert chips["high"] == len(narrow.context["listing"].open_rows)
+    assert {row.tool for row in Interrupt.objects.open()} == {"delete_file", "pay"}
+
+
+def test_b150_tools_of_one_name_belong_to_their_agents(
+    as_rita, fin, make_run, make_interrupts
+):
+    services.register_tools("archivist", TOOLS)
+    policy = Policy.objects.create(
+        position=1, name="Archive", agent_pattern="archivist", tool_pattern="delete_*"
+    )
+    policy.groups.add(services.make_group(FINANCE))
+    (clerks,) = make_interrupts(1)
+    (archivists,) = make_interrupts(1, run=make_run(agent="archivist"))
+    page = as_rita.get(url(clerks)).content.decode()
+    assert "<bdi>clerk</bdi>" in page
+    assert ">delete_file<" in page
+    assert as_rita.get(url(archivists)).status_code == 404
+    as_fin = signed_in(fin)
+    assert "<bdi>archivist</bdi>" in as_fin.get(url(archivists)).content.decode()
+    post(as_fin, archivists, "deny", note="no")
+    for found, status in ((clerks, "open"), (archivists, "denied")):
+        found.refresh_from_db()
+        assert found.status == status
+
+
+# What the page shows is what runs
+
+
+BIG = 2512292042121000001
+
+
+def test_b45_every_digit_of_a_large_number_is_on_every_page(
+    fin, ada, aud, make_interrupts
+):
+    (found,) = make_interrupts([call("pay", amount=BIG, account="7")])
+    client = signed_in(fin)
+    pages = {
+        "list and request": url(found),
+        "card": reverse("card", args=[found.pk]),
+        "updates": reverse("inbox-updates"),
+        "editing": f"{url(found)}?edit=1",
+        "run": reverse("run", args=[found.run_id]),
+    }
+    for name, address in pages.items():
+        assert str(BIG) in client.get(address).content.decode(), name
+    post(client, found, "approve", confirmed="approve")
+    as_aud = signed_in(aud)
+    entry = AuditEntry.objects.get(action="interrupt.opened")
+    assert (
+        str(BIG)
+        in as_aud.get(reverse("audit-entry", args=[entry.number])).content.decode()
+    )
+    exported = b"".join(as_aud.get(reverse("audit-export")).streaming_content)
+    assert str(BIG) in exported.decode()
+    record = reverse("admin:approvals_interrupt_change", args=[found.pk])
+    assert str(BIG) in signed_in(ada).get(record).content.decode()
+
+
+ODD_ADDRESS = "https://pa\u0443pal.com/\u202egnp.exe\u200b"
+
+
+def test_b53_what_hides_in_arguments_is_shown_and_runs_as_it_is(
+    as_rita, make_interrupts
+):
+    (found,) = make_interrupts([call(filename=ODD_ADDRESS)])
+    page = as_rita.get(url(found)).content.decode().split("<body")[1]
+    for char in ("\u202e", "\u200b"):
+        assert char not in page
+        assert f"\u27e6U+{ord(char):04X}\u27e7" in page
+    assert "2 characters that cannot be seen" in page
+    assert "look-alike" in page
+    # What is copied is the value itself, its odd characters written as JSON has them.
+    raw = unescape(page.split('id="raw-text" dir="ltr">')[1].split("</code>")[0])
+    assert json.loads(raw) == {"filename": ODD_ADDRESS}
+    post(as_rita, found, "approve", confirmed="approve")
+    claim = services.claim_run(found.run_id, owner="w")
+    permit = services.begin_execution(
+        found.run_id,
+        attempt=claim.attempt,
+        call=call(filename=ODD_ADDRESS),
+        owner="w",
+    )
+    assert permit.arguments == {"filename": ODD_ADDRESS}
+
+
+def test_b57_an_argument_of_five_megabytes_is_cut_and_kept_whole(
+    as_rita, make_interrupts
+):
+    huge = "x" * 5_000_000 + "END"
+    (found,) = make_interrupts([call(filename=huge)])
+    assert len(as_rita.get(reverse("inbox")).content) < 100_000
+    page = as_rita.get(url(found)).content.decode()
+    shown = page.split("<summary>Show all</summary>")[0]
+    assert len(shown) < 100_000
+    assert "5,000,003 characters" in shown
+    assert "END" in page
+    post(as_rita, found, "approve", confirmed="approve")
+    claim = services.claim_run(found.run_id, owner="w")
+    permit = services.begin_execution(
+        found.run_id, attempt=claim.attempt, call=call(filename=huge), owner="w"
+    )
+    assert permit.arguments["filename"] == huge
+
+
+def test_b69_deadlines_around_the_change_of_the_clocks(
+    as_rita, make_interrupts, settings
+):
+    """Two instants an hour apart have the same wall time; the zone tells them apart."""
+    settings.TIME_ZONE = "Europe/Berlin"
+    change = datetime(2030, 10, 27, 1, 0, tzinfo=UTC)
+    before, after = make_interrupts(2)
+    for found, until in (
+        (before, change - timedelta(minutes=30)),
+        (after, change + timedelta(minutes=30)),
+    ):
+        Interrupt.objects.filter(pk=found.pk).update(expires_at=until)
+    for found, zone in ((before, "CEST"), (after, "CET")):
+        page = as_rita.get(url(found)).content.decode()
+        assert f"27 Oct 2030, 02:30:00 {zone}" in page
+
+
+def test_b38_one_nested_field_is_edited_and_the_rest_stays_exact(
+    as_rita, make_interrupts, aud
+):
+    parameters = {
+        "type": "object",
+        "properties": {
+            "mail": {
+                "type": "object",
+                "properties": {"to": {"type": "string"}, "cc": {}},
+            },
+            "reply_to": {"type": ["string", "null"]},
+            "priority": {"type": "integer"},
+        },
+        "required": ["mail"],
+    }
+    odd = ToolSpec(name="delete_mail", parameters=parameters)
+    services.register_tools(AGENT, [*TOOLS, odd])
+    before = {"mail": {"to": "a@x.example", "cc": None}, "reply_to": None}
+    (found,) = make_interrupts([call("delete_mail", **before)])
+    fields = as_rita.get(url(found), {"edit": "1"}).context["edit_form"]
+    typed = {f"argument-{field.name}": field.initial or "" for field in fields}
+    edited = {"to": "b@x.example", "cc": None}
+    typed["argument-mail"] = json.dumps(edited)
+    post(as_rita, found, "approve", confirmed="approve", editing="1", **typed)
+    claim = services.claim_run(found.run_id, owner="w")
+    permit = services.begin_execution(
+        found.run_id,
+        attempt=claim.attempt,
+        call=call("delete_mail", **before),
+        owner="w",
+    )
+    assert permit.arguments == {**before, "mail": edited}
+    page = as_rita.get(url(found)).content.decode()
+    assert "Changed by Rita Okafor" in page
+    assert "<del>a</del><ins>b</ins>" in page
+    entry = AuditEntry.objects.get(action="interrupt.approved")
+    payload = json.loads(entry.payload)
+    assert (entry.actor, payload["edited"]) == ("rita", True)
+    assert payload["arguments_digest"] != payload["effective_digest"]

@@ -205,7 +205,7 @@ def test_without_sockets_the_page_asks_slowly(browser, served, eve):
 
 
 def test_coming_back_by_the_back_button_starts_again(tab, publish, eve):
-    """As htmx leaves a page: hung up for good, then shown again as it was."""
+    """B126, as htmx leaves a page: hung up for good, then shown again as it was."""
     tab.page.evaluate(
         "window.dispatchEvent(new PageTransitionEvent('pagehide', {persisted: true}))"
     )
@@ -237,6 +237,7 @@ def test_a_script_may_move_the_line_to_another_address(tab):
 def test_waking_up_fetches_at_once_and_asks_whether_the_line_is_alive(
     tab, publish, eve
 ):
+    """B90: after ten minutes of sleep."""
     tab.page.clock.install()
     tab.page.goto("/page")
     expect(tab.word).to_have_text("Live")
@@ -270,4 +271,35 @@ def test_a_line_that_is_silently_dead_is_opened_again(browser, served, eve):
         tab.page.clock.run_for(1000)
         tab.page.evaluate("0")  # Lets the answer arrive.
     assert len(opened) == 2
+    tab.context.close()
+
+
+def test_b130_a_page_where_nothing_happens_asks_for_nothing(browser, served, eve):
+    """Five minutes with an open line: a ping now and then, and not one request."""
+    tab = Tab(browser, served, eve)
+    sent, received, requests = [], [], []
+
+    def hear(line):
+        line.on("framesent", lambda frame: sent.append(frame))
+        line.on("framereceived", lambda frame: received.append(frame))
+
+    tab.page.on("websocket", hear)
+    tab.page.clock.install()
+    tab.page.goto("/page")
+    expect(tab.word).to_have_text("Live")
+    tab.page.clock.run_for(3000)
+    tab.wait_for(lambda: set(tab.asked) >= {"any", "run"})
+    tab.quiet()
+    tab.page.on("request", lambda request: requests.append(request.url))
+    sent.clear()
+    received.clear()
+    for _ in range(150):
+        tab.page.clock.run_for(2000)
+        tab.page.evaluate("0")
+        tab.wait_for(lambda: len(received) >= len(sent), 30)
+    expect(tab.word).to_have_text("Live")
+    assert requests == []
+    assert set(sent) == {'{"op": "ping"}'}
+    assert len(sent) <= 12
+    assert tab.problems == []
     tab.context.close()

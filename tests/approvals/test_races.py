@@ -404,6 +404,7 @@ def test_undoing_against_the_worker_that_takes_the_run(make_interrupts, rita):
 def test_k47_twenty_decisions_on_twenty_runs_while_a_writer_writes(
     make_interrupts, make_run, rita, woken
 ):
+    """B107: no lock error reaches anybody."""
     for _ in range(CROWDS):
         asked = [make_interrupts(1)[0] for _ in range(20)]
         woken.clear()

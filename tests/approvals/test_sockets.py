@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import os
 import time
 import uuid
 from contextlib import suppress
@@ -15,6 +14,7 @@ from asgiref.sync import async_to_sync, sync_to_async
 from django.contrib.auth.models import Permission
 from django.contrib.sessions.models import Session
 from django.db import connection, transaction
+from django.test import Client
 from django.urls import reverse
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
@@ -23,7 +23,7 @@ from approvals import admission, live, permissions, services
 from approvals.models import Interrupt
 from approvals.services import Ballot
 from approvals.states import InterruptStatus, Verdict
-from tests.approvals.pages import Page, serving, sign_in
+from tests.approvals.pages import Page, open_files, serving, sign_in
 from tests.plugins.cast import call
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -44,6 +44,8 @@ def run(scenario):
 
 
 def test_nobody_listens_without_a_session(desk):
+    """B73: the handshake opens nothing."""
+
     async def scenario():
         for session in ("", "made-up", "x" * 5000):
             page = Page(session)
@@ -93,6 +95,7 @@ def test_somebody_inactive_is_not_let_in(rita):
     ],
 )
 def test_a_page_from_elsewhere_is_refused(rita, origin):
+    """B118: whoever's cookie the browser sends along."""
     session = sign_in(rita)
 
     async def scenario():
@@ -133,6 +136,7 @@ def test_a_trusted_origin_and_a_proxy_with_https_fit(rita, settings):
 
 
 def test_a_program_without_an_origin_needs_a_session_like_anybody(rita):
+    """B118: the rule for a missing origin."""
     session = sign_in(rita)
 
     async def scenario():
@@ -162,6 +166,7 @@ def test_another_address_is_refused_without_a_traceback(rita, caplog):
 def test_each_hears_what_concerns_them_and_no_content(
     make_interrupts, make_run, rita, fin, owen, eve, mia
 ):
+    """B72: the same people as over HTTP."""
     people = {"rita": rita, "fin": fin, "owen": owen, "eve": eve, "mia": mia}
     sessions = {name: sign_in(person) for name, person in people.items()}
 
@@ -182,6 +187,69 @@ def test_each_hears_what_concerns_them_and_no_content(
             await page.leave()
 
     run(scenario)
+
+
+def test_b72_an_account_without_rights_hears_and_reads_nothing_of_a_request(
+    make_interrupts, rita, eve
+):
+    sessions = {person: sign_in(person) for person in (rita, eve)}
+
+    def decide(interrupt):
+        shown = services.shown_digest(interrupt)
+        services.decide(
+            interrupt.pk, Ballot(verdict=Verdict.APPROVE, shown=shown), reviewer=rita
+        )
+
+    async def scenario():
+        hers, nobodys = [await Page(sessions[who]).greeted() for who in (rita, eve)]
+        (interrupt,) = await in_database(make_interrupts)()
+        await in_database(decide)(interrupt)
+        assert (await hers.next())["op"] == "opened"
+        assert (await hers.next())["id"] == str(interrupt.pk)
+        assert await nobodys.hears_nothing()
+        closed = Page(sessions[eve], path=f"/ws/runs/{interrupt.run_id}/")
+        assert await closed.open()
+        assert await closed.code() == 4403
+        for page in (hers, nobodys):
+            await page.leave()
+        return interrupt
+
+    found = async_to_sync(scenario)()
+    client = Client()
+    client.force_login(eve)
+    for name, pk in (
+        ("interrupt", found.pk),
+        ("card", found.pk),
+        ("run", found.run_id),
+    ):
+        assert client.get(reverse(name, args=[pk])).status_code == 404
+
+
+def test_b59_what_is_pushed_is_small_however_large_the_call(
+    make_interrupts, rita, owen
+):
+    sessions = [sign_in(person) for person in (rita, owen)]
+
+    async def scenario():
+        pages = [await Page(session).greeted() for session in sessions]
+        huge = call(filename="x" * 2_000_000)
+        (interrupt,) = await in_database(make_interrupts)([huge])
+        for page in pages:
+            text = await page.socket.receive_from(timeout=30)
+            assert len(text) < 200
+            assert json.loads(text)["id"] in {str(interrupt.pk), str(interrupt.run_id)}
+            await page.send('{"op": "ping"}')
+            while (await page.next())["op"] != "pong":
+                pass
+            await page.leave()
+        return interrupt
+
+    found = async_to_sync(scenario)()
+    for person in (rita, owen):
+        client = Client()
+        client.force_login(person)
+        address = reverse("interrupt", args=[found.pk])
+        assert address in client.get(reverse("inbox")).content.decode()
 
 
 async def everything(page):
@@ -240,6 +308,7 @@ def test_the_desk_does_not_hear_the_text_of_runs(make_interrupts, rita):
 def test_the_bulk_rules_are_those_of_the_pages(
     make_interrupts, make_person, rita, fin, owen, aud, eve, mia, ada
 ):
+    """B72: one answer for the same person."""
     (interrupt,) = make_interrupts()
     (other,) = make_interrupts([call("pay", amount=5, account="x")])
     gone = make_person("gone", "Ops reviewers", is_active=False)
@@ -364,6 +433,7 @@ def test_a_socket_ends_with_the_login_it_rests_on(eve, quick, change):
 
 
 def test_signing_out_for_real_closes_the_socket(rita, quick, client):
+    """B111: in another tab."""
     client.force_login(rita)
     session = client.cookies["sayso_session"].value
 
@@ -419,6 +489,39 @@ def test_a_page_is_told_after_the_commit(make_run, rita, owen):
         heard_at = time.monotonic()
         assert heard_at >= await changing
         assert heard_at - await changing < 0.2
+        await page.leave()
+
+    run(scenario)
+
+
+def test_b99_what_a_page_hears_of_is_there(make_interrupts, rita, monkeypatch):
+    """The push waits for the commit, however slow that is: nobody gets a 404 for it."""
+    session = sign_in(rita)
+    client = Client()
+    client.force_login(rita)
+    announce = live.announce_on_commit
+
+    def then_slowly(*what):
+        announce(*what)
+        time.sleep(0.5)
+
+    monkeypatch.setattr(live, "announce_on_commit", then_slowly)
+
+    def look(pk):
+        try:
+            page = client.get(reverse("interrupt", args=[pk]))
+            return page.status_code, b"Approve and delete file" in page.content
+        finally:
+            connection.close()
+
+    async def scenario():
+        page = await Page(session).greeted()
+        opening = asyncio.ensure_future(in_database(make_interrupts)())
+        told = await page.socket.receive_json_from(timeout=30)
+        assert told["op"] == "opened"
+        there = sync_to_async(look, thread_sensitive=False)
+        assert await there(told["id"]) == (200, True)
+        await opening
         await page.leave()
 
     run(scenario)
@@ -480,6 +583,7 @@ def test_a_ping_is_answered_and_anything_else_small_ignored(rita):
 
 
 def test_what_no_page_sends_closes_that_socket_only(rita, caplog):
+    """B151: others hear on, and no traceback is written."""
     session = sign_in(rita)
 
     async def scenario():
@@ -506,6 +610,7 @@ def test_what_no_page_sends_closes_that_socket_only(rita, caplog):
 
 
 def test_three_hundred_sockets_leave_nothing_behind(make_interrupts, rita):
+    """B103: also no connection to the database."""
     (interrupt,) = make_interrupts()
     session = sign_in(rita)
     path = f"/ws/runs/{interrupt.run_id}/"
@@ -532,14 +637,6 @@ def database_connections() -> int:
             return cursor.fetchone()[0]
     name = str(connection.settings_dict["NAME"])
     return sum(name in link for link in open_files())
-
-
-def open_files():
-    for number in os.listdir("/proc/self/fd"):
-        try:
-            yield os.readlink(f"/proc/self/fd/{number}")
-        except OSError:
-            continue
 
 
 # On a real server

@@ -123,6 +123,7 @@ def test_a_denial_reaches_the_agent_and_is_never_shown_as_run(served, sign_in):
 
 
 def test_a_message_while_it_waits_is_kept_and_answered_afterwards(sign_in):
+    """B140: words that sound like an approval are none."""
     member, reviewer = sign_in("member"), sign_in("ops-reviewer")
     begin(member, "Please delete customers.csv")
     expect(member.locator(".icard-open")).to_be_visible()
@@ -356,6 +357,42 @@ def test_a_note_is_kept_when_somebody_else_was_faster(sign_in, own_requests):
     expect(reviewer.locator("#run-state")).to_contain_text("Finished")
     expect(done.locator("[role=alert]")).to_have_count(1)
     picture(reviewer, "chat-note-kept")
+
+
+def test_b91_decided_requests_get_no_controls_again(sign_in, own_requests):
+    reviewer = sign_in("ops-reviewer")
+    begin(reviewer, "Please delete report.txt, notes.md and customers.csv")
+    cards = reviewer.locator(".icard-open")
+    expect(cards).to_have_count(3)
+    for left in (2, 1):
+        cards.first.locator("[data-note]").fill("Keep it")
+        cards.first.get_by_role("button", name="Deny").click()
+        expect(cards).to_have_count(left)
+    for again in (lambda: ping(reviewer), reviewer.reload, reviewer.reload):
+        again()
+        expect(reviewer.locator("[data-conn]:visible")).to_contain_text("Live")
+        expect(cards).to_have_count(1)
+        done = reviewer.locator(".icard-done")
+        expect(done).to_have_count(2)
+        expect(done.get_by_role("button")).to_have_count(0)
+        expect(done.first).to_contain_text("Denied")
+        expect(cards.get_by_role("button", name="Deny")).to_be_enabled()
+
+
+def test_b158_a_second_pause_shows_by_itself(sign_in):
+    """The resumed run stops again: its next request appears without a reload."""
+    member, reviewer = sign_in("member"), sign_in("ops-reviewer")
+    begin(member, "Delete report.txt, then delete notes.md")
+    expect(member.locator(".icard-open")).to_contain_text("report.txt")
+    decide(reviewer, "approve")
+    expect(member.locator(".icard-open")).to_contain_text("notes.md")
+    expect(member.locator(".icard-done")).to_contain_text("report.txt")
+    expect(member.locator(".call", has_text="Ran")).to_have_count(1)
+    expect(member.locator("#hint")).to_contain_text("The run is paused.")
+    assert member.evaluate("window.unreloaded")
+    decide(reviewer, "deny", "Keep it")
+    expect(member.locator("#run-state")).to_contain_text("Finished")
+    expect(member.locator(".call", has_text="Ran")).to_have_count(1)
 
 
 def test_the_end_stays_in_view_only_for_those_who_are_there(sign_in):

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Error, Page, Route, expect
+
+from hitlagents.demo.people import DEMO_PASSWORD
+from tests.browser.conftest import PATIENCE
 
 pytestmark = pytest.mark.once
 
@@ -165,6 +169,7 @@ def test_shortcuts_can_be_switched_off(member, reviewer):
 
 
 def test_the_slower_one_is_told_and_keeps_the_note(member, reviewer, sign_in):
+    """B90: a press on an old page is judged by the server."""
     ask(member, "Please delete report.txt")
     admin = sign_in("admin")
     for page in (reviewer, admin):
@@ -190,6 +195,7 @@ def test_the_slower_one_is_told_and_keeps_the_note(member, reviewer, sign_in):
 
 
 def test_a_note_being_typed_outlives_the_decision_of_another(member, reviewer, sign_in):
+    """B94: who decided is shown, and no controls any more."""
     ask(member, "Please delete report.txt and notes.md")
     admin = sign_in("admin")
     for page in (reviewer, admin):
@@ -344,3 +350,316 @@ def test_a_page_that_is_too_old_keeps_what_was_typed(member, reviewer, complaint
     assert reviewer.input_value("#decide [data-note]") == "What I think"
     assert complaints[0].endswith("403 (Forbidden)")
     complaints.clear()
+
+
+# What happens at the same time
+
+
+class Held:
+    """Requests of a page that are not answered until the test lets them."""
+
+    def __init__(self, page: Page, address: str | re.Pattern[str]) -> None:
+        self.page = page
+        self.waiting: list[Route] = []
+        page.route(address, lambda route: self.waiting.append(route))
+
+    def until(self, count: int) -> None:
+        for _ in range(PATIENCE // 50):
+            if len(self.waiting) >= count:
+                return
+            self.page.wait_for_timeout(50)
+        pytest.fail(f"only {len(self.waiting)} of {count} requests came")
+
+    def release(self) -> None:
+        """Let all go on; what the page has given up meanwhile is no matter."""
+        while self.waiting:
+            with suppress(Error):
+                self.waiting.pop(0).continue_()
+
+
+def open_request(page: Page, name: str) -> None:
+    page.goto("/inbox/")
+    expect(page.locator("[data-conn]:visible")).to_contain_text("Live")
+    rows(page, name).click()
+    expect(page.locator("#detail-title")).to_have_text(re.compile(name))
+
+
+def test_b04_while_one_decision_is_sent_no_other_can_be(member, reviewer):
+    ask(member, "Please delete report.txt")
+    open_request(reviewer, "report.txt")
+    reviewer.fill("#decide [data-note]", "Both at once")
+    held = Held(reviewer, re.compile("/decide/"))
+    reviewer.locator("#decide [name=verdict][value=approve]").focus()
+    reviewer.keyboard.press("Enter")
+    reviewer.keyboard.press("Tab")
+    reviewer.keyboard.press("Enter")
+    held.until(1)
+    buttons = reviewer.locator("#decide button, button[form=decide]")
+    assert buttons.count() == 5
+    for button in buttons.all():
+        expect(button).to_be_disabled()
+    reviewer.locator("#decide button[value=deny]").dispatch_event("click")
+    leave_field(reviewer)
+    reviewer.keyboard.press("d")
+    reviewer.wait_for_timeout(500)
+    assert len(held.waiting) == 1
+    held.release()
+    expect(reviewer.locator("#toast")).to_contain_text("Approved")
+    expect(reviewer.get_by_role("alert")).to_have_count(0)
+    expect(member.locator(".call")).to_contain_text("Ran")
+
+
+def test_b17_deciding_one_request_leaves_the_other_of_its_run_usable(member, reviewer):
+    ask(member, "Please delete report.txt and notes.md")
+    open_request(reviewer, "report.txt")
+    reviewer.evaluate("window.unreloaded = true")
+    reviewer.fill("#decide [data-note]", "no")
+    reviewer.click("#decide button[value=deny]")
+    expect(reviewer.locator("#detail-title")).to_have_text(re.compile("notes.md"))
+    expect(rows(reviewer, "notes.md")).to_have_count(1)
+    expect(rows(reviewer, "report.txt")).to_have_count(0)
+    expect(reviewer.locator("[data-count=inbox]").first).to_contain_text("1")
+    expect(reviewer.locator("#count")).to_have_text("1 pending")
+    reviewer.fill("#decide [data-note]", "no")
+    reviewer.click("#decide button[value=deny]")
+    expect(reviewer.locator("#count")).to_have_text("0 pending")
+    assert reviewer.evaluate("window.unreloaded")
+
+
+def test_b98_the_last_choice_stays_whichever_answer_is_slower(member, reviewer):
+    """Filters are plain links, so their order is the browser's own affair."""
+    ask(member, "Please delete report.txt and notes.md")
+    reviewer.goto("/inbox/")
+    first = rows(reviewer, "report.txt").get_attribute("href")
+    held = Held(reviewer, re.compile(f"{first}$"))
+    rows(reviewer, "report.txt").click()
+    held.until(1)
+    rows(reviewer, "notes.md").click()
+    expect(reviewer.locator("#detail-title")).to_have_text(re.compile("notes.md"))
+    held.release()
+    reviewer.wait_for_timeout(1000)
+    expect(reviewer.locator("#detail-title")).to_have_text(re.compile("notes.md"))
+    expect(rows(reviewer, "notes.md")).to_have_attribute("aria-current", "true")
+
+
+def test_b170_a_late_answer_revives_no_decided_request(member, reviewer):
+    ask(member, "Please delete report.txt and notes.md")
+    open_request(reviewer, "report.txt")
+    reviewer.wait_for_timeout(1500)  # What the connection fetches at first has come.
+    late = Held(reviewer, re.compile("/inbox/updates/"))
+    reviewer.evaluate(
+        "document.querySelector('[data-live]').dispatchEvent(new CustomEvent('live'))"
+    )
+    late.until(1)
+    [old] = late.waiting
+    answer = old.fetch()
+    reviewer.fill("#decide [data-note]", "no")
+    reviewer.click("#decide button[value=deny]")
+    expect(reviewer.locator("#toast")).to_contain_text("Denied")
+    with suppress(Error):
+        old.fulfill(response=answer)
+    late.waiting.clear()
+    reviewer.unroute_all()
+    reviewer.wait_for_timeout(1000)
+    expect(rows(reviewer, "report.txt")).to_have_count(0)
+    expect(reviewer.locator("#count")).to_have_text("1 pending")
+
+
+def test_b122_a_failure_of_the_server_is_told_beside_what_was_open(
+    member, reviewer, complaints
+):
+    ask(member, "Please delete report.txt and notes.md")
+    open_request(reviewer, "report.txt")
+    whole = "<!doctype html><html><body><h1>A whole page</h1></body></html>"
+    reviewer.route(
+        re.compile("/inbox/.+"), lambda route: route.fulfill(status=500, body=whole)
+    )
+    rows(reviewer, "notes.md").click()
+    expect(reviewer.locator("#problem")).not_to_be_empty()
+    reviewer.fill("#decide [data-note]", "What I think")
+    reviewer.click("#decide button[value=deny]")
+    expect(reviewer.locator("#problem")).to_contain_text("Not sent")
+    expect(reviewer.get_by_text("A whole page")).to_have_count(0)
+    assert reviewer.input_value("#decide [data-note]") == "What I think"
+    reviewer.unroute_all()
+    reviewer.click("#decide button[value=deny]")
+    expect(reviewer.locator("#toast")).to_contain_text("Denied")
+    assert all("500" in each for each in complaints)
+    complaints.clear()
+
+
+# Away and back
+
+
+def listed(page: Page) -> list[str]:
+    """The rows with their states, as somebody reads them."""
+    return page.evaluate(
+        """[...document.querySelectorAll('.row-i')].map((row) =>
+           row.id + ' ' + row.querySelector('[name=row]').value.split('.')[1])"""
+    )
+
+
+def test_b87_after_a_lost_connection_the_list_is_that_of_a_fresh_page(
+    member, reviewer, sign_in
+):
+    ask(member, "Please delete report.txt")
+    up, lines = [True], []
+
+    def line(socket):
+        if up[0]:
+            socket.connect_to_server()
+            lines.append(socket)
+        else:
+            socket.close()
+
+    reviewer.route_web_socket(re.compile("/ws/"), line)
+    reviewer.goto("/inbox/")
+    word = reviewer.locator("[data-conn]:visible")
+    expect(word).to_contain_text("Live")
+    reviewer.evaluate("window.unreloaded = true")
+    up[0] = False
+    for each in lines:
+        each.close()
+    expect(word).not_to_contain_text("Live")
+    ask(member, "Please delete notes.md and customers.csv")
+    admin = sign_in("admin")
+    open_request(admin, "report.txt")
+    admin.fill("#decide [data-note]", "no")
+    admin.click("#decide button[value=deny]")
+    expect(admin.locator("#toast")).to_contain_text("Denied")
+    up[0] = True
+    expect(word).to_contain_text("Live", timeout=40_000)
+    expect(rows(reviewer, "notes.md")).to_be_visible()
+    fresh = sign_in("ops-reviewer")
+    fresh.goto("/inbox/")
+    assert sorted(listed(reviewer)) == sorted(listed(fresh))
+    assert reviewer.inner_text("#count") == fresh.inner_text("#count") == "2 pending"
+    assert reviewer.evaluate("window.unreloaded")
+
+
+def expire(served, name: str) -> None:
+    """As if its deadline had passed; nobody is told."""
+    served.manage(
+        "shell",
+        "-v0",
+        "-c",
+        "from django.utils import timezone; from approvals.models import Interrupt;"
+        f"Interrupt.objects.filter(status='open', title__contains='{name}')"
+        ".update(expires_at=timezone.now())",
+    )
+
+
+def test_b68_what_expired_while_one_was_offline_stays_expired(served, member, reviewer):
+    ask(member, "Please delete report.txt")
+    open_request(reviewer, "report.txt")
+    reviewer.click("[data-pause]")  # So that the page of before is still there.
+    reviewer.fill("#decide [data-note]", "Too late")
+    reviewer.context.set_offline(True)
+    expire(served, "report.txt")
+    reviewer.context.set_offline(False)
+    reviewer.click("#decide button[value=deny]")
+    alert = reviewer.get_by_role("alert")
+    expect(alert).to_contain_text("xpired")
+    expect(alert).to_contain_text("Your denial was not sent.")
+    expect(reviewer.locator("#decide")).to_have_count(0)
+    expect(rows(reviewer, "report.txt")).to_have_count(0)
+    reviewer.goto("/inbox/")
+    expect(rows(reviewer, "report.txt")).to_have_count(0)
+    expect(reviewer.locator("#count")).to_have_text("0 pending")
+    member.reload()
+    expect(member.locator(".icard-done")).to_contain_text("Expired")
+    expect(member.locator(".call")).to_contain_text("Not run")
+
+
+def test_b126_coming_back_from_another_site_shows_what_is_now(
+    member, reviewer, sign_in
+):
+    ask(member, "Please delete report.txt and notes.md")
+    open_request(reviewer, "report.txt")
+    reviewer.goto("about:blank")
+    admin = sign_in("admin")
+    open_request(admin, "report.txt")
+    admin.fill("#decide [data-note]", "no")
+    admin.click("#decide button[value=deny]")
+    expect(admin.locator("#toast")).to_contain_text("Denied")
+    reviewer.go_back()
+    expect(reviewer.locator("[data-conn]:visible")).to_contain_text("Live")
+    expect(reviewer.locator("#detail")).to_contain_text("admin denied this.")
+    expect(reviewer.locator("#decide")).to_have_count(0)
+    expect(rows(reviewer, "report.txt")).to_have_count(0)
+    rows(reviewer, "notes.md").click()
+    reviewer.fill("#decide [data-note]", "no")
+    reviewer.click("#decide button[value=deny]")
+    expect(reviewer.locator("#count")).to_have_text("0 pending")
+
+
+def test_b115_a_page_of_an_earlier_sign_in_says_so_and_decides_nothing(
+    member, reviewer, complaints
+):
+    ask(member, "Please delete report.txt")
+    open_request(reviewer, "report.txt")
+    reviewer.fill("#decide [data-note]", "What I think")
+    other = reviewer.context.new_page()
+    other.goto("/inbox/")
+    other.evaluate("document.querySelector('form[action$=\"/logout/\"]').submit()")
+    other.wait_for_url(re.compile("/accounts/login/"))
+    other.fill("[name=username]", "ops-reviewer")
+    other.fill("[name=password]", DEMO_PASSWORD)
+    other.get_by_role("button", name="Sign in", exact=True).click()
+    other.wait_for_url(re.compile("/inbox/"))
+    reviewer.click("#decide button[value=deny]")
+    problem = reviewer.locator("#problem")
+    expect(problem).to_contain_text("too old to send from")
+    assert reviewer.input_value("#decide [data-note]") == "What I think"
+    expect(rows(other, "report.txt")).to_be_visible()
+    problem.get_by_role("link", name="Load it again").click()
+    expect(problem).to_be_empty()
+    reviewer.fill("#decide [data-note]", "What I think")
+    reviewer.click("#decide button[value=deny]")
+    expect(reviewer.locator("#toast")).to_contain_text("Denied")
+    assert complaints[0].endswith("403 (Forbidden)")
+    complaints.clear()
+
+
+# What arrives
+
+
+def test_b123_a_long_note_outlives_everything_that_arrives(member, reviewer, sign_in):
+    ask(member, "Please delete report.txt and notes.md")
+    open_request(reviewer, "report.txt")
+    note = reviewer.locator("#decide [data-note]")
+    half = "Half of a longer thought, with “quotes” and 🗂. ".ljust(100, "x")
+    note.fill(half)
+    names = ", ".join(f"file-{n}.txt" for n in range(1, 11))
+    ask(member, f"Please delete {names}")
+    admin = sign_in("admin")
+    open_request(admin, "notes.md")
+    admin.fill("#decide [data-note]", "no")
+    admin.click("#decide button[value=deny]")
+    expect(reviewer.locator("#arrivals")).to_contain_text("10 new")
+    expect(rows(reviewer, "notes.md")).to_have_count(0)
+    assert note.evaluate("(f) => [f === document.activeElement, f.selectionStart]") == [
+        True,
+        note.evaluate("(f) => f.value.length"),
+    ]
+    reviewer.keyboard.type("y" * 100)
+    typed = half + "y" * 100
+    assert note.input_value() == typed
+    reviewer.click("#decide button[value=deny]")
+    expect(reviewer.locator("#toast")).to_contain_text("Denied")
+    rows_done = reviewer.locator(".row-i.is-done .row-link", has_text="report.txt")
+    rows_done.first.click()
+    expect(reviewer.locator("#detail")).to_contain_text(typed)
+
+
+def test_b131_a_filtered_list_fills_with_what_matches(member, reviewer):
+    reviewer.goto("/inbox/?q=report")
+    expect(reviewer.locator("[data-conn]:visible")).to_contain_text("Live")
+    reviewer.evaluate("window.unreloaded = true")
+    ask(member, "Please delete notes.md")
+    expect(reviewer.locator("#count")).to_have_text("1 pending")
+    expect(reviewer.locator(".row-i:not(.is-done)")).to_have_count(0)
+    ask(member, "Please delete report.txt")
+    expect(rows(reviewer, "report.txt")).to_be_visible()
+    expect(rows(reviewer, "notes.md")).to_have_count(0)
+    assert reviewer.evaluate("window.unreloaded")

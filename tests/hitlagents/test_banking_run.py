@@ -176,6 +176,7 @@ def test_an_amount_is_exact_and_without_a_currency(say, rita, mia):
 def test_a_failure_after_the_transfer_is_retried_without_a_second_one(
     say, rita, mia, monkeypatch
 ):
+    """B08, on Genkit."""
     failures = [ConnectionError("reset")]
 
     def script(history):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import uuid
@@ -11,9 +12,9 @@ from django.contrib.auth.models import Group
 from django.urls import reverse
 
 from approvals import services
-from approvals.models import Decision, Policy, Run
+from approvals.models import AuditEntry, Decision, Policy, Run
 from approvals.schemas import InterruptDraft
-from approvals.states import RunStatus, Verdict
+from approvals.states import Gate, RunStatus, Verdict
 from hitlagents import catalog, chat, conversations, events, wire
 from hitlagents.adapters.base import ToolCallProposed, ToolCallResult
 from hitlagents.models import QueuedMessage, Thread
@@ -402,6 +403,70 @@ def test_what_agents_say_is_harmless(client, mia, thread, run):
     assert "<script>alert(1)" not in page
     assert "<strong>bold</strong>" in page
     assert 'src="http://evil' not in page
+
+
+MARKUP = (
+    '<form action="https://evil.example/"><input name="password"></form>'
+    '<img src="https://evil.example/pixel.png">'
+    '<a href="https://evil.example/">Sign in again</a>'
+    " ![](https://evil.example/pixel.png) [Sign in](https://evil.example/)"
+)
+
+
+def test_b56_what_people_and_tools_write_is_inert_on_every_page(
+    client, thread, run, waiting, mia, rita, aud, ada
+):
+    """A denial's note, an answer and a result, each with a form, an image and a link."""
+    first = waiting.interrupts.get()
+    services.decide(first.pk, ballot(first, Verdict.DENY, note=MARKUP), reviewer=rita)
+    advance(waiting, ask=[call(call_id="call-2", turn=2)], told=MARKUP)
+    second = waiting.interrupts.open().get()
+    services.decide(
+        second.pk, ballot(second, Verdict.ANSWER, answer=MARKUP), reviewer=rita
+    )
+    Policy.objects.create(
+        position=0, name="File notes", agent_pattern=AGENT, gate=Gate.ALLOW
+    )
+    told = call("post_note", call_id="call-3", turn=3, text=MARKUP)
+    claim = services.claim_run(waiting.pk, owner="worker")
+    permit = services.begin_execution(
+        waiting.pk, attempt=claim.attempt, call=told, owner="worker"
+    )
+    services.finish_execution(permit, result=MARKUP)
+
+    numbers = AuditEntry.objects.filter(run=waiting.pk).values_list("number", flat=True)
+    pages = [
+        (mia, url(thread)),
+        (mia, reverse("run", args=[waiting.pk])),
+        (mia, reverse("run-events", args=[waiting.pk])),
+        (rita, reverse("run", args=[waiting.pk])),
+        *((rita, reverse("interrupt", args=[one.pk])) for one in (first, second)),
+        *((rita, reverse("card", args=[one.pk])) for one in (first, second)),
+        *((aud, reverse("audit-entry", args=[number])) for number in numbers),
+        *(
+            (ada, reverse(f"admin:approvals_{name}_change", args=[row.pk]))
+            for name, row in (
+                ("decision", first.decisions.get()),
+                ("decision", second.decisions.get()),
+                ("toolexecution", waiting.executions.get()),
+            )
+        ),
+    ]
+    shown = 0
+    for person, address in pages:
+        client.force_login(person)
+        response = client.get(address)
+        assert response.status_code == 200, address
+        page = text_of(response)
+        shown += "evil.example" in page
+        tags = re.findall(r"<[^>]*evil\.example[^>]*>", page)
+        # A link that a reader may follow or not is all that Markdown may become.
+        assert all(tag.startswith("<a ") and "nofollow" in tag for tag in tags), tags
+        assert 'name="password"' not in page, address
+        policy = response["Content-Security-Policy"]
+        assert "form-action 'self'" in policy
+        assert "img-src 'self' data:" in policy
+    assert shown >= 8
 
 
 def test_a_long_conversation_shows_its_end_first(client, mia, thread, monkeypatch):

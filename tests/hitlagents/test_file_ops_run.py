@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from functools import partial
+
 import pytest
 from asgiref.sync import async_to_sync
+from django.test import Client
+from django.urls import reverse
 
 from approvals import services
-from approvals.models import Policy, ToolExecution
+from approvals.models import AuditEntry, Policy, ToolExecution
 from approvals.states import Gate, RunStatus, Verdict
 from hitlagents import conversations, events, registry, runner
 from hitlagents.demo import file_ops
 from hitlagents.models import Checkpoint, Thread
 from tests.hitlagents.reading import said
 from tests.plugins.cast import OPS, ballot
+from tests.racing import race
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -105,3 +111,24 @@ def test_a_reviewer_sees_what_the_agent_wrote_and_the_calls_in_their_order(threa
     assert "report.txt" in first.arguments
     assert "notes.md" in second.arguments
     assert first.said == "I am going to delete report.txt and delete notes.md."
+
+
+def test_b01_ten_approvals_at_once_delete_the_file_once(thread, files, mia, rita, ravi):
+    run = advance(conversations.send(thread.pk, "Delete report.txt", author=mia))
+    asked = run.interrupts.get()
+    sent = {"confirmed": "approve", "shown": services.shown_digest(asked)}
+    clients = []
+    for at in range(10):
+        client = Client(raise_request_exception=False)
+        client.force_login(rita if at % 2 else ravi)
+        clients.append(client)
+    address = reverse("decide", args=[asked.pk])
+    answers = race([partial(client.post, address, sent) for client in clients])
+    assert Counter(a.status_code for a in answers) == {302: 1, 409: 9}
+    for _ in range(3):
+        run = advance(run)
+    assert run.status == RunStatus.FINISHED, run.error
+    assert "report.txt" not in files()
+    assert ToolExecution.objects.filter(run=run).count() == 1
+    assert AuditEntry.objects.filter(action="execution.started").count() == 1
+    assert AuditEntry.objects.filter(action="interrupt.approved").count() == 1

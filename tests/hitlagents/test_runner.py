@@ -6,10 +6,12 @@ from datetime import timedelta
 
 import pytest
 from asgiref.sync import async_to_sync
+from django.test import Client
+from django.urls import reverse
 from django.utils import timezone
 
 from approvals import services
-from approvals.models import Interrupt, Policy, Run, ToolExecution
+from approvals.models import AuditEntry, Interrupt, Policy, Run, ToolExecution
 from approvals.states import ExecutionStatus, RunStatus, Verdict
 from hitlagents import conversations, events, registry, runner
 from hitlagents.adapters.base import AgentRunError
@@ -119,6 +121,7 @@ def test_m3_a_denial_goes_on_without_the_body(play, say, rita):
 
 
 def test_k70_a_second_pause_of_a_run_is_a_request_of_its_own(play, say, rita):
+    """B158: and waits for a decision of its own."""
     adapter = play([DELETE], [DELETE])
     run = advance(say())
     decide(run, rita)
@@ -178,6 +181,115 @@ def test_b10_a_damaged_state_fails_in_words_and_runs_nothing(play, say, rita, da
     assert not run.retryable
     assert "state" in run.error
     assert ran == []
+
+
+def test_b10_the_reviewer_reads_why_and_nothing_else_is_held_up(
+    play, say, make_run, make_interrupts, mia, rita
+):
+    play([DELETE])
+    run = advance(say())
+    (other,) = make_interrupts(1)
+    Checkpoint.objects.filter(run=run).update(state="{not json")
+    client = Client()
+    client.force_login(rita)
+    asked = run.interrupts.get()
+    sent = {"confirmed": "approve", "shown": services.shown_digest(asked)}
+    decided = client.post(reverse("decide", args=[asked.pk]), sent, follow=True)
+    assert decided.status_code == 200
+    run = advance(run)
+    told = {
+        reverse("interrupt", args=[asked.pk]): "The run did not take it.",
+        reverse("run", args=[run.pk]): "The saved state of this run is damaged.",
+    }
+    for address, words in told.items():
+        page = client.get(address)
+        assert page.status_code == 200
+        assert words in page.content.decode()
+    # Whoever waits for it can go on, and the other request is as it was.
+    kept = say("Never mind.")
+    assert isinstance(kept, Run)
+    other.refresh_from_db()
+    assert other.is_open
+
+
+def test_b10_a_request_of_a_damaged_run_can_still_be_cancelled(play, say, rita):
+    play([DELETE])
+    run = advance(say())
+    Checkpoint.objects.filter(run=run).delete()
+    decide(run, rita, Verdict.CANCEL_RUN)
+    run = advance(run)
+    assert run.status == RunStatus.CANCELLED
+    assert not run.interrupts.open().exists()
+
+
+def test_b20_equal_call_ids_of_two_runs_stay_apart(play, say, rita, mia):
+    """The adapter names its calls alike in every run; the desk does not."""
+    ran = []
+    play([DELETE], body=lambda *a: ran.append(a) or "gone")
+    first = advance(say())
+    elsewhere = Thread.objects.create(agent=AGENT, owner=mia)
+    other = advance(conversations.send(elsewhere.pk, "Again.", author=mia))
+    mine, theirs = first.interrupts.get(), other.interrupts.get()
+    assert mine.call_id == theirs.call_id
+    assert mine.pk != theirs.pk
+    decide(first, rita)
+    assert advance(first).status == RunStatus.FINISHED
+    assert advance(other).status == RunStatus.WAITING
+    assert theirs.pk == other.interrupts.open().get().pk
+    assert len(ran) == 1
+
+
+def test_b95_a_pause_that_is_told_twice_is_one_request(play, say, rita):
+    """The worker dies after the pause was stored, and the next one comes to it again."""
+    ran = []
+    play([DELETE], body=lambda *a: ran.append(a) or "gone")
+    run = advance(say())
+    asked = run.interrupts.get()
+    # Its own state is lost, so the model proposes the same call under the same id.
+    Run.objects.filter(pk=run.pk).update(status=RunStatus.QUEUED, saved_attempt=0)
+    run = advance(run)
+    assert (run.status, run.attempt) == (RunStatus.WAITING, 2)
+    assert run.interrupts.get() == asked
+    decide(run, rita)
+    assert advance(run).status == RunStatus.FINISHED
+    assert len(ran) == 1
+
+
+def strictly(text):
+    def refuse(constant):
+        raise AssertionError(constant)
+
+    return json.loads(text, parse_constant=refuse)
+
+
+def test_b48_a_result_that_json_cannot_hold_breaks_no_page(play, say, rita, aud, mia):
+    play([DELETE], body=lambda *_: {"share": float("nan")})
+    run = advance(say())
+    decide(run, rita)
+    run = advance(run)
+    assert run.status == RunStatus.FINISHED, run.error
+    entry = AuditEntry.objects.get(action="execution.done")
+    pages = [
+        (rita, reverse("run", args=[run.pk])),
+        (mia, reverse("run-events", args=[run.pk])),
+        (mia, reverse("thread", args=["file-ops", run.thread])),
+        (aud, reverse("audit-entry", args=[entry.number])),
+    ]
+    Thread.objects.filter(pk=run.thread).update(agent="file-ops")
+    Run.objects.filter(pk=run.pk).update(agent="file-ops")
+    for person, address in pages:
+        client = Client()
+        client.force_login(person)
+        assert client.get(address).status_code == 200, address
+    for person, name, args in (
+        (mia, "run-events-download", [run.pk]),
+        (aud, "audit-export", []),
+    ):
+        client = Client()
+        client.force_login(person)
+        stream = client.get(reverse(name, args=args)).streaming_content
+        for line in b"".join(stream).decode().splitlines():
+            strictly(line)
 
 
 def test_a_tool_that_raises_is_told_to_the_model_and_the_run_goes_on(play, say, rita):
@@ -361,6 +473,7 @@ def test_a_body_goes_on_when_its_run_is_cancelled_and_its_result_is_kept(
 def test_m9_a_message_while_it_waits_is_kept_and_starts_the_next_run(
     play, say, rita, thread
 ):
+    """B140: it is no answer, and it is not lost."""
     adapter = play([DELETE])
     run = advance(say())
     kept = say("And then tell me a joke.")
@@ -388,6 +501,7 @@ def test_a_queued_message_follows_a_cancelled_run(play, say, mia):
 
 
 def test_a_policy_made_stricter_inside_the_window_asks_anew(play, say, rita, ravi):
+    """B147: after the decision and before the tool."""
     ran = []
     play([DELETE], body=lambda *a: ran.append(a))
     run = advance(say())

@@ -190,6 +190,7 @@ def test_the_conversation_goes_on_after_a_cancelled_run(say, mia):
 def test_a_model_that_fails_after_the_tool_leaves_one_meeting(
     say, rita, monkeypatch, thread
 ):
+    """B08, on the OpenAI Agents SDK."""
     run = say("Schedule a 1:1 with Alice")
     built = scheduler.build
 

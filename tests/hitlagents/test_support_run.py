@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 from datetime import timedelta
 from decimal import Decimal
+from html import unescape
 from typing import Any
 
 import pytest
 from asgiref.sync import async_to_sync
+from django.test import Client
+from django.urls import reverse
 from django.utils import timezone
 from langgraph.types import interrupt
 
@@ -45,12 +48,14 @@ def fresh(monkeypatch, desk):
 
 
 def allow(agent, tool, gate=Gate.ALLOW):
-    policy = Policy.objects.create(
-        position=20,
+    policy, _ = Policy.objects.update_or_create(
         name=f"{agent} {tool}",
-        agent_pattern=agent,
-        tool_pattern=tool,
-        gate=gate,
+        defaults={
+            "position": 20,
+            "agent_pattern": agent,
+            "tool_pattern": tool,
+            "gate": gate,
+        },
     )
     policy.groups.add(services.make_group(OPS))
 
@@ -236,6 +241,68 @@ def test_b44_any_payload_is_a_request_one_can_answer(own, rita, payload):
     assert json.loads(asked.arguments) == payload
     decide(asked, rita, Verdict.ANSWER, answer="ok")
     assert advance(run).status == RunStatus.FINISHED
+
+
+def test_b44_odd_questions_stand_side_by_side_in_the_inbox(own, rita):
+    questions = ["Which?", 42, True, None, [1], {"a": [{"b": None}]}]
+    runs = [own(Own(asks(payload, []))) for payload in questions]
+    client = Client()
+    client.force_login(rita)
+    listed = client.get(reverse("inbox")).content.decode()
+    for run, payload in zip(runs, questions, strict=True):
+        address = reverse("interrupt", args=[run.interrupts.get().pk])
+        assert address in listed
+        page = client.get(address).content.decode()
+        assert 'value="answer"' in page
+        raw = page.split('id="raw-text" dir="ltr">')[1].split("</code>")[0]
+        assert json.loads(unescape(raw)) == payload
+
+
+def send(client, asked, text):
+    """Send the answer form of its page, filled in."""
+    sent = {"verdict": "answer", "shown": services.shown_digest(asked)}
+    given = {"answer-answer": text} if isinstance(text, str) else text
+    return client.post(reverse("decide", args=[asked.pk]), sent | given)
+
+
+def test_b39_an_answer_that_does_not_fit_is_told_and_asked_for_again(own, rita):
+    got: list[Any] = []
+    schema = {"type": "integer", "minimum": 1, "maximum": 10}
+    run = own(Own(asks("How many?", got, response_schema=schema)))
+    [asked] = run.interrupts.open()
+    client = Client()
+    client.force_login(rita)
+    for text, told in (("abc", "Enter a number."), ("11", "maximum of 10")):
+        response = send(client, asked, text)
+        assert response.status_code == 422
+        assert told in str(response.context["answer_form"].errors["answer"])
+        run = advance(run)
+        assert (run.status, run.interrupts.open().get()) == (RunStatus.WAITING, asked)
+    assert send(client, asked, "5").status_code == 302
+    run = advance(run)
+    assert run.status == RunStatus.FINISHED, run.error
+    assert got == [5]
+
+
+@pytest.mark.parametrize(
+    ("schema", "typed", "value"),
+    [
+        ({"type": "boolean"}, "1", False),
+        ({"type": "integer"}, "0", 0),
+        ({"type": "array"}, "[]", []),
+        ({"type": "array", "items": {"enum": ["a"]}}, {}, []),
+    ],
+)
+def test_b27_a_form_gives_what_counts_as_nothing(own, rita, schema, typed, value):
+    got: list[Any] = []
+    run = own(Own(asks("Which?", got, response_schema=schema)))
+    client = Client()
+    client.force_login(rita)
+    assert send(client, run.interrupts.get(), typed).status_code == 302
+    run = advance(run)
+    assert run.status == RunStatus.FINISHED, run.error
+    assert got == [value]
+    assert type(got[0]) is type(value)
 
 
 def test_k70_a_run_may_ask_again_and_earlier_answers_do_no_harm(own, rita):

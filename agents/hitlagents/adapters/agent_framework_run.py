@@ -68,6 +68,7 @@ from hitlagents.adapters.calls import (
     misfit,
     named,
     not_there,
+    refuse_rewrites,
     refuse_strangers,
 )
 from hitlagents.adapters.failures import (
@@ -489,9 +490,10 @@ def _check_arguments(function: FunctionTool, arguments: Mapping[str, Any]) -> No
     if function.input_model is None:
         return
     try:
-        function.input_model.model_validate(dict(arguments))
+        fitted = function.input_model.model_validate(dict(arguments))
     except ValidationError as error:
         raise misfit(function.name, error) from None
+    refuse_rewrites(function.name, arguments, fitted)
 
 
 def _off_loop(function: FunctionTool) -> FunctionTool:

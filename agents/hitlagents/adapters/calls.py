@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from approvals.states import Verdict
 
@@ -41,6 +41,10 @@ async def at_page(*_: Any, **__: Any) -> str:
     raise NotImplementedError("The page answers this call; nothing runs for it.")
 
 
+#: Values that JSON has itself.
+PLAIN = (str, int, float, list, dict)
+
+
 class ArgumentsError(ValueError):
     """The arguments do not fit the tool."""
 
@@ -55,6 +59,27 @@ def refuse_strangers(
     strangers = sorted(arguments.keys() - parameters.get("properties", {}).keys())
     if strangers:
         raise ArgumentsError(f"{tool} has no parameter {', '.join(strangers)}.")
+
+
+def refuse_rewrites(tool: str, arguments: Mapping[str, Any], fitted: object) -> None:
+    """Raises ArgumentsError where the tool's own types would make another value of what was
+    approved, such as a number cut to a limit. That a text becomes a date is no other value."""
+    made = fitted.model_dump(by_alias=True) if isinstance(fitted, BaseModel) else fitted
+    if isinstance(made, Mapping) and (found := "; ".join(_rewrites(arguments, made))):
+        raise ArgumentsError(
+            f"{tool} would run with other arguments than were shown. {found}."
+        )
+
+
+def _rewrites(shown: Any, made: Any, where: str = "") -> Iterator[str]:
+    if isinstance(shown, Mapping) and isinstance(made, Mapping):
+        for name in shown.keys() & made.keys():
+            yield from _rewrites(shown[name], made[name], f"{where}.{name}".strip("."))
+    elif isinstance(shown, list) and isinstance(made, list) and len(shown) == len(made):
+        for at, (one, other) in enumerate(zip(shown, made, strict=True)):
+            yield from _rewrites(one, other, f"{where}.{at}".strip("."))
+    elif isinstance(shown, PLAIN) and isinstance(made, PLAIN) and shown != made:
+        yield f"{where}: {made!r} instead of {shown!r}"
 
 
 def misfit(tool: str, error: ValidationError) -> ArgumentsError:

@@ -28,7 +28,12 @@ from pydantic import ValidationError
 
 from approvals.schemas import ClientTool
 from hitlagents.adapters.base import Gating
-from hitlagents.adapters.calls import at_page, misfit, refuse_strangers
+from hitlagents.adapters.calls import (
+    at_page,
+    misfit,
+    refuse_rewrites,
+    refuse_strangers,
+)
 
 type Next[P, R] = Callable[[P, GenerateMiddlewareContext], Awaitable[R]]
 
@@ -126,9 +131,10 @@ class GuardedTool:
         if self._type is None:
             return
         try:
-            self._type.validate_python(dict(arguments))
+            fitted = self._type.validate_python(dict(arguments))
         except ValidationError as error:
             raise misfit(self.name, error) from None
+        refuse_rewrites(self.name, arguments, fitted)
 
 
 class Kit:

@@ -34,7 +34,7 @@ from pydantic import BaseModel, ValidationError
 
 from approvals.schemas import ClientTool
 from hitlagents.adapters.base import Body
-from hitlagents.adapters.calls import misfit, refuse_strangers
+from hitlagents.adapters.calls import misfit, refuse_rewrites, refuse_strangers
 from hitlagents.toolcall import on_tool_thread
 
 if TYPE_CHECKING:
@@ -205,9 +205,10 @@ def check_arguments(tool: BaseTool, arguments: Mapping[str, Any]) -> None:
     if not (isinstance(model, type) and issubclass(model, BaseModel)):
         return
     try:
-        model.model_validate(dict(arguments))
+        fitted = model.model_validate(dict(arguments))
     except ValidationError as error:
         raise misfit(tool.name, error) from None
+    refuse_rewrites(tool.name, arguments, fitted)
 
 
 def told_by(result: ToolMessage | Command[Any] | list[Any]) -> str:

@@ -21,7 +21,12 @@ from pydantic import BaseModel, ValidationError
 
 from approvals.schemas import ClientTool
 from hitlagents.adapters.base import Gating
-from hitlagents.adapters.calls import at_page, misfit, refuse_strangers
+from hitlagents.adapters.calls import (
+    at_page,
+    misfit,
+    refuse_rewrites,
+    refuse_strangers,
+)
 from hitlagents.toolcall import on_tool_thread
 
 
@@ -103,7 +108,9 @@ class GuardedTool:
 
         Left to the SDK it would take the default executor, which everything shares.
         """
-        args, named = signature.to_call_args(self._fitted(signature, arguments))
+        fitted = self._fitted(signature, arguments)
+        refuse_rewrites(self.name, arguments, fitted)
+        args, named = signature.to_call_args(fitted)
         function = cast("Callable[..., Any]", self.tool.__wrapped__)
         if signature.takes_context:
             args = [context, *args]

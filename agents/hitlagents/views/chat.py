@@ -18,13 +18,12 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.views.decorators.http import (
     require_http_methods,
-    require_POST,
     require_safe,
 )
 
 from approvals import services
 from approvals.exceptions import ApprovalsError, NotFound
-from approvals.http import DeskRequest, respond, wants_fragment
+from approvals.http import DeskRequest, respond, takes_posts, wants_fragment
 from approvals.models import Run
 from hitlagents import catalog, conversations
 from hitlagents.chat import LISTED, Chat, listed, model_label, threads_with_state
@@ -88,8 +87,7 @@ def thread(request: DeskRequest, slug: str, pk: UUID) -> HttpResponse:
     )
 
 
-@require_POST
-@login_required
+@takes_posts
 def retry(request: DeskRequest, slug: str, pk: UUID) -> HttpResponse:
     """Put the run that failed back in the queue."""
     found = _own(request, slug, pk)

@@ -9,9 +9,9 @@ from django.contrib.auth.decorators import login_required
 from django.http import Http404, HttpResponse
 from django.shortcuts import redirect
 from django.utils.translation import gettext as _
-from django.views.decorators.http import require_POST, require_safe
+from django.views.decorators.http import require_safe
 
-from approvals.http import DeskRequest, respond, wants_fragment
+from approvals.http import DeskRequest, respond, takes_posts, wants_fragment
 from hitlagents import catalog, tool_reading
 from hitlagents.inspector import Inspected
 
@@ -24,8 +24,7 @@ def inspector(request: DeskRequest, slug: str) -> HttpResponse:
     return _page(request, _inspected(request, slug))
 
 
-@require_POST
-@login_required
+@takes_posts
 def read_tools(request: DeskRequest, slug: str) -> HttpResponse:
     """Have a worker say which tools the agent has. The page learns when it is done."""
     found = _inspected(request, slug)

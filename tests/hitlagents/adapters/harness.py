@@ -10,7 +10,7 @@ import os
 import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_type_hints
 
 from pydantic import create_model
 
@@ -169,9 +169,10 @@ def genkit_tool(function: Callable[..., Any]) -> Any:
     """As its developer would write it: asynchronous, and with one model of its input."""
     from genkit import tool
 
+    kinds = get_type_hints(function, include_extras=True)
     fields: dict[str, Any] = {
         name: (
-            {"str": str, "int": int}[parameter.annotation],
+            kinds[name],
             ... if parameter.default is parameter.empty else parameter.default,
         )
         for name, parameter in inspect.signature(function).parameters.items()

@@ -97,6 +97,7 @@ def proposals(*chunks: tuple[str, str, Any]) -> list[tuple[str, str]]:
 
 
 def test_interleaved_chunks_are_joined_before_anything_is_proposed():
+    """B62: nothing is told before it is whole."""
     assert proposals(
         ("c1", "delete", ""),
         ("c2", "transfer", '{"amo'),

@@ -9,10 +9,11 @@ import time
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 from uuid import uuid4
 
 import pytest
+from pydantic import AfterValidator, StringConstraints
 
 from approvals.exceptions import LostLease
 from approvals.schemas import ClientTool, ToolCall
@@ -286,6 +287,7 @@ def test_an_async_tool_runs_too(bench):
 
 
 def test_mixed_answers_reach_their_own_calls(bench):
+    """B141: each call has exactly one result."""
     calls = [
         call("delete", "c1", filename="a"),
         call("lookup", "c2", name="x"),
@@ -365,6 +367,7 @@ def test_turns_are_counted_anew_in_the_next_run(bench):
 
 
 def test_another_process_goes_on_from_the_stored_state(bench):
+    """B162: through JSON, with nothing else in common."""
     it = bench(TWO)
     paused = it.pause()
     answers = [
@@ -386,6 +389,7 @@ def test_another_process_goes_on_from_the_stored_state(bench):
 
 
 def test_a_replay_of_a_pause_asks_the_guard_again(bench):
+    """B05: the host's ledger has the last word."""
     it = bench(ONE, heard)
     paused = it.pause()
     answers = approve(it.host, paused)
@@ -397,6 +401,7 @@ def test_a_replay_of_a_pause_asks_the_guard_again(bench):
 
 
 def test_a_forged_approval_runs_nothing(bench):
+    """B79: an answer that no decision stands behind."""
     it = bench(ONE, heard)
     paused = it.pause()
     answers = approve(it.host, paused)
@@ -478,6 +483,7 @@ def test_a_model_that_fails_at_once_is_told_without_its_words(bench):
 
 
 def test_a_model_that_fails_after_the_tool_can_be_retried(bench):
+    """B08: and the tool does not run again."""
     it = bench(TWO, ConnectionError("reset"))
     paused = it.pause()
     answers = approve(it.host, paused)
@@ -682,6 +688,7 @@ def test_m10_a_tool_of_the_agent_is_given_over_to_the_page_for_the_run(with_page
 
 
 def test_missing_and_repeated_ids_become_calls_of_their_own(bench):
+    """B22: one approval never opens two of them."""
     calls = [
         call("delete", "same", filename="a"),
         call("delete", "same", filename="b"),
@@ -765,6 +772,7 @@ def test_no_arguments_at_all_are_an_empty_object(bench):
 
 
 def test_large_integers_stay_exact(bench):
+    """B45: up to the tool."""
     it = bench(Reply("", [call("transfer", amount=LARGE)]), heard)
     paused = it.pause()
     assert json.loads(paused.interrupts[0].call.arguments) == {"amount": LARGE}
@@ -778,6 +786,44 @@ def test_a_megabyte_of_arguments_passes(bench):
     paused = it.pause()
     it.resume(paused, approve(it.host, paused))
     assert it.tools.effects == [f"delete {name}"]
+
+
+Clamped = Annotated[int, AfterValidator(lambda amount: min(amount, 50))]
+Trimmed = Annotated[str, StringConstraints(strip_whitespace=True)]
+
+
+class Rewriting(Tools):
+    """Its types make something else of what they are given."""
+
+    def transfer(self, amount: Clamped, to: Trimmed = "bob") -> str:
+        """Send money."""
+        return super().transfer(amount, to)
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"amount": 100}, "amount: 50 instead of 100"),
+        ({"amount": 5, "to": " eve "}, "to: 'eve' instead of ' eve '"),
+    ],
+)
+def test_b35_what_a_tool_would_rewrite_does_not_run(bench, given, why):
+    """What the reviewer saw is what runs, or nothing does and the model reads why."""
+    it = bench(Reply("", [call("transfer", **given)]), heard)
+    it.tools = Rewriting(it.tools.effects)
+    paused = it.pause()
+    assert json.loads(paused.interrupts[0].call.arguments) == given
+    it.resume(paused, approve(it.host, paused))
+    assert it.tools.effects == []
+    assert why in it.host.text
+
+
+def test_b35_what_a_tool_takes_as_it_is_runs(bench):
+    it = bench(Reply("", [call("transfer", amount=50, to="eve")]), heard)
+    it.tools = Rewriting(it.tools.effects)
+    paused = it.pause()
+    it.resume(paused, approve(it.host, paused))
+    assert it.tools.effects == ["transfer 50 to eve"]
 
 
 def test_arguments_that_look_like_the_frameworks_own_types_are_data(bench):

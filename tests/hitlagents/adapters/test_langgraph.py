@@ -103,6 +103,7 @@ async def done(arguments: Any) -> str:
     ],
 )
 def test_a_question_may_be_any_json(payload, message):
+    """B44: not only objects."""
     got: list[Any] = []
     it = Own(asks(payload, got))
     paused = it.pause()
@@ -145,6 +146,7 @@ ANSWERS = [
 
 @pytest.mark.parametrize("value", ANSWERS, ids=repr)
 def test_an_answer_arrives_exactly_as_given(value):
+    """B27: what counts as nothing is an answer too."""
     got: list[Any] = []
     it = Own(asks("?", got))
     paused = it.pause()
@@ -340,6 +342,7 @@ def test_parallel_questions_get_their_own_answers_whatever_the_order(order):
 
 
 def test_the_answer_is_never_the_result_of_the_tool_before_it():
+    """B159: the node gets exactly what the person gave."""
     got: list[Any] = []
 
     async def work(state: Log) -> Log:
@@ -681,6 +684,8 @@ def nested(count: Any, gate: Any, *, by_hand: bool) -> Any:
 
 @pytest.mark.parametrize("by_hand", [False, True])
 def test_what_was_counted_before_the_gate_is_counted_once(by_hand):
+    """B134, B136: a graph in a graph goes on where it stopped."""
+
     async def count(state: Log) -> Log:
         await call_tool("count", {}, done)
         return {}
@@ -834,6 +839,7 @@ def test_words_of_several_models_are_told_whole_and_in_order(steps, texts):
 
 
 def test_the_gated_call_may_be_the_second_of_its_turn():
+    """B15: it is not overlooked."""
     calls = [call("lookup", "c1", name="x"), call("delete", "c2", filename="a")]
     tools, host = Tools(), FakeHost(allowed=FREE)
     adapter = LangGraphHarness().build(plays(Reply("", calls), heard), tools)
@@ -1039,6 +1045,7 @@ def joined(*chunks: tuple[Any, Any, Any, Any]) -> list[tuple[str, str, str]]:
 
 
 def test_interleaved_chunks_are_joined_by_their_place():
+    """B62: nothing is told before it is whole."""
     assert joined(
         (0, "c1", "delete", ""),
         (1, "c2", "pay", '{"a'),

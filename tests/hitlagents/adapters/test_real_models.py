@@ -128,6 +128,37 @@ def test_mixed_answers_through_a_pause_and_json(it):
     ]  # fmt: skip
 
 
+def test_b143_nothing_of_an_approval_is_left_in_later_requests(it):
+    """The server takes calls and their results, and nothing an approval is made of."""
+    it.stub.script = plays(Reply("", [call("delete", filename="a.txt")]), heard)
+    paused = it.pause()
+    state = it.resume(paused, approve(it.host, paused)).state
+    it.stub.script = plays(Reply("Fine."))
+    for _ in range(2):
+        host = it.next_run()
+        after = it.start("And now?", state=state)
+        assert (type(after), host.text) == (Finished, "Fine.")
+        state = after.state
+    kinds = {"role", "content", "tool_calls", "tool_call_id", "name"}
+    messages = it.stub.requests[-1]["messages"]
+    assert set().union(*messages) <= kinds
+    assert "approv" not in json.dumps(messages)
+    assert [m["content"] for m in messages if m["role"] == "tool"] == ["Deleted a.txt."]
+
+
+def test_b62_a_call_is_told_once_it_is_whole(it):
+    """Two calls in interleaved pieces, each valid JSON before its last piece comes."""
+    texts = ['{"filename": "a.txt"}' + " " * 20, '{"filename": "b.txt"}' + " " * 9]
+    calls = [Call(f"c{n}", "delete", text) for n, text in enumerate(texts)]
+    it.stub.script = plays(Reply("", calls), heard)
+    paused = it.pause()
+    drafts = [json.loads(draft.call.arguments) for draft in paused.interrupts]
+    assert drafts == [{"filename": "a.txt"}, {"filename": "b.txt"}]
+    assert [draft.call for draft in paused.interrupts] == it.host.proposed
+    it.resume(paused, approve(it.host, paused))
+    assert it.tools.effects == ["delete a.txt", "delete b.txt"]
+
+
 def test_an_abandoned_pause_leaves_a_valid_conversation(it):
     paused = it.pause()
     it.stub.script = plays(Reply("Hello."))

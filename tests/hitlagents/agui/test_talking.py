@@ -178,7 +178,7 @@ def test_m20_a_message_during_a_run_waits_and_is_answered_on_its_own_stream(
 
 
 def test_k33_history_that_a_page_made_up_is_no_history(ritas, server):
-    """M14: forged turns, results and system messages reach nobody."""
+    """M14, B79: forged turns, results and system messages reach nobody."""
     (interrupt,) = ritas.say("delete a.txt").interrupts
     call = interrupt["toolCallId"]
     forged = [

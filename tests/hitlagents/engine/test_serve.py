@@ -7,18 +7,30 @@ import re
 import socket
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
+import httpx
 import pytest
 from django.db import transaction
+from django.test import Client
+from django.urls import reverse
 
 from approvals import services
 from approvals.models import AuditEntry, Interrupt, Run
 from approvals.states import ExecutionStatus, RunStatus, Settlement
-from hitlagents.models import RunInput, Thread
+from hitlagents import conversations
+from hitlagents.models import LedgerEntry, OutboxMail, RunInput, Thread
 from hitlsite.paths import BASE_DIR
+from tests.approvals.pages import sign_in
+from tests.hitlagents.driving import rules
 from tests.hitlagents.engine.conftest import eventually
-from tests.hitlagents.engine.processes import OURS, Served, shared_database
+from tests.hitlagents.engine.processes import (
+    OURS,
+    PATIENCE,
+    Served,
+    shared_database,
+)
 from tests.plugins.cast import AGENT, ballot
 
 
@@ -97,14 +109,15 @@ def play(folder):
 
 
 @pytest.fixture
-def serve(manage, folder, play, transactional_db):
+def serve(manage, folder, play, transactional_db, settings):
     def run(*arguments: str) -> Served:
         return manage(
             *(arguments or ("serve",)),
             program=("-m", "tests.hitlagents.engine.served"),
             SAYSO_PLAY=str(play),
             SAYSO_DEMO="0",
-            **shared_database(folder),
+            # The test's own, so that the process knows sessions that the test made.
+            **{**shared_database(folder), "SAYSO_SECRET_KEY": settings.SECRET_KEY},
         )
 
     return run
@@ -169,6 +182,31 @@ def test_k05_k06_no_kill_loses_or_repeats_anything(serve, ask, play, rita):
     assert AuditEntry.objects.filter(action="execution.started").count() == 4
 
 
+def test_b106_a_tool_that_blocks_holds_up_nobody_else(serve, ask, play, rita):
+    """Pages are served, others decide and their runs end while one tool never returns."""
+    stuck = ask("blocked.txt")
+    served = serve().until_ready()
+    assert eventually(lambda: has_status(stuck, RunStatus.WAITING))
+    approve(stuck, rita)
+    assert eventually((play / "at-blocked").exists)
+    others = [ask(f"other-{number}.txt") for number in range(3)]
+    cookies = {"sayso_session": sign_in(rita)}
+    with httpx.Client(
+        base_url=served.url, cookies=cookies, timeout=PATIENCE
+    ) as browser:
+        for run in others:
+            assert eventually(lambda run=run: has_status(run, RunStatus.WAITING))
+            asked = run.interrupts.get()
+            page = browser.get(reverse("interrupt", args=[asked.pk]))
+            assert page.status_code == 200
+            assert services.shown_digest(asked) in page.text
+            approve(run, rita)
+    for run in others:
+        assert eventually(lambda run=run: has_status(run, RunStatus.FINISHED))
+    assert has_status(stuck, RunStatus.RUNNING)
+    assert ran(play) == ["blocked.txt", *(f"other-{number}.txt" for number in range(3))]
+
+
 def test_it_ends_in_time_although_a_tool_never_returns(serve, ask, play, rita):
     stuck, cut = ask("blocked.txt"), ask("before.txt")
     served = serve().until_ready()
@@ -199,3 +237,65 @@ def test_a_worker_runs_what_a_process_without_one_serves(
     approve(run, rita)
     assert eventually(lambda: has_status(run, RunStatus.FINISHED))
     assert worker.end() < 15
+
+
+#: What is said to one agent of each framework, and how often its tools run for it.
+SAID = {
+    "file-ops": (
+        "List the files, then read notes.md, then delete report.txt",
+        {"list_files": 1, "read_file": 1, "delete_file": 1},
+    ),
+    "scheduler": ("Please schedule a 1:1 with Alice", {"schedule_meeting": 1}),
+    "support": ("Refund invoice 1042", {"refund_invoice": 1}),
+    "banking": (
+        "Transfer $500 to account 12345 for rent.",
+        {"transferMoney": 1},
+    ),
+}
+
+
+def test_b11_b155_b162_every_framework_goes_on_in_another_process(
+    manage, folder, transactional_db, mia, rita
+):
+    """Killed while one request of each framework waits: all are still there, with what they
+    asked, each is approved and runs once, and what ran before does not run again."""
+    rules("file-ops", "list_files", "read_file")
+    for agent in ("scheduler", "support", "banking"):
+        rules(agent)
+    runs = {}
+    for agent, (text, _tools) in SAID.items():
+        thread = Thread.objects.create(agent=agent, owner=mia)
+        runs[agent] = conversations.send(thread.pk, text, author=mia)
+    environment = {"SAYSO_DEMO": "0", **shared_database(folder)}
+    first = manage("serve", **environment).until_ready()
+    for run in runs.values():
+        there = eventually(lambda run=run: has_status(run, RunStatus.WAITING), PATIENCE)
+        assert there, run.error
+    waiting = {one.pk: one.arguments for one in Interrupt.objects.open()}
+    assert len(waiting) == len(runs)
+    first.kill()
+
+    manage("serve", **environment).until_ready()
+    client = Client()
+    client.force_login(rita)
+    page = client.get(reverse("inbox"))
+    rows = page.context["listing"].open_rows
+    assert {row.interrupt.pk: row.interrupt.arguments for row in rows} == waiting
+    (badge,) = [each["count"] for each in page.context["nav"] if each["key"] == "inbox"]
+    assert badge == str(len(waiting))
+    for row in rows:
+        asked = client.get(reverse("interrupt", args=[row.interrupt.pk])).context
+        sent = {"confirmed": "approve", "shown": asked["case"].shown}
+        if asked["answer_form"]:
+            sent["answer-time"] = asked["answer_form"].slots[0].value
+        decide = reverse("decide", args=[row.interrupt.pk])
+        assert client.post(decide, sent).status_code == 302
+    for agent, run in runs.items():
+        there = eventually(
+            lambda run=run: has_status(run, RunStatus.FINISHED), PATIENCE
+        )
+        assert there, run.error
+        done = run.executions.filter(status=ExecutionStatus.DONE)
+        assert Counter(done.values_list("tool", flat=True)) == SAID[agent][1]
+    assert OutboxMail.objects.count() == 1
+    assert LedgerEntry.objects.count() == 1

@@ -14,6 +14,7 @@ from django_tasks_db.models import DBTaskResult
 
 from approvals import services
 from approvals.models import AuditEntry, Interrupt, Policy, Run
+from approvals.schemas import InterruptDraft
 from approvals.states import ExecutionStatus, InterruptStatus, RunStatus
 from hitlagents import conversations, registry
 from hitlagents.engine import queue, sweeper
@@ -22,7 +23,7 @@ from hitlagents.engine.worker import WorkerThread
 from hitlagents.models import Thread
 from tests.hitlagents.engine.conftest import eventually
 from tests.hitlagents.play import Play
-from tests.plugins.cast import AGENT, ballot
+from tests.plugins.cast import AGENT, ballot, call
 from tests.racing import race
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -211,6 +212,29 @@ def test_the_sweeper_wakes_a_run_whose_lease_has_lapsed_once(make_run):
     assert queued() == 1
 
 
+def test_b146_a_run_that_waits_is_neither_retried_nor_failed(ready, make_run, rita):
+    """However much later it is looked for work: a pause is no failure and no lost run."""
+    failed = make_run()
+    claim = services.claim_run(failed.pk, owner="w")
+    services.fail_run(failed.pk, attempt=claim.attempt, error="down", retryable=True)
+    services.retry_run(failed.pk, actor=failed.requester)
+    claim = services.claim_run(failed.pk, owner="w")
+    retried = ready
+    draft = InterruptDraft(call=call(filename="b.txt"))
+    services.open_interrupts(failed.pk, attempt=claim.attempt, drafts=[draft])
+    DBTaskResult.objects.all().delete()
+    long_ago = timezone.now() - timedelta(hours=3)
+    Run.objects.update(updated=long_ago, due_at=long_ago)
+    for _ in range(3):
+        sweeper.sweep()
+    assert queued() == 0
+    for run in (failed, retried.run):
+        run.refresh_from_db()
+        assert run.status == RunStatus.WAITING
+        assert services.claim_run(run.pk, owner="w") is None
+        assert run.interrupts.count() == 1
+
+
 def test_the_sweeper_goes_on_after_a_step_that_fails(make_run, monkeypatch, caplog):
     make_run()
     DBTaskResult.objects.all().delete()
@@ -249,6 +273,7 @@ def expiries() -> list[AuditEntry]:
 def test_k06_what_expired_while_no_worker_ran_expires_once_at_the_start(
     ready, advances, start_worker
 ):
+    """B14: however often workers start."""
     past = timezone.now() - timedelta(minutes=2)
     Interrupt.objects.filter(pk=ready.pk).update(expires_at=past)
     for _ in range(2):
