@@ -19,7 +19,6 @@ from approvals.exceptions import ApprovalsError
 from approvals.models import Tool
 from approvals.policies import Rulebook
 from approvals.schemas import ClientTool
-from approvals.states import InterruptKind
 from hitlagents import tool_reading
 from hitlagents.adapters.base import AgentSpec
 from hitlagents.conversations import MAX_MESSAGE
@@ -140,13 +139,8 @@ def refuse_duplicate_tools(
     book = Rulebook(spec.slug)
     seen = set[str]()
     for place, tool in enumerate(tools):
-        own = book.tools.get(tool.name)
-        given_over = (
-            own is not None
-            and own.kind == InterruptKind.QUESTION
-            and book.ruling(tool.name).asks_requester
-        )
-        if tool.name in seen or (own is not None and not given_over):
+        taken = tool.name in book.tools and not book.gives_over(tool.name)
+        if taken or tool.name in seen:
             raise DuplicateTool(
                 f"Duplicate tool name: {tool.name}", field=f"tools.{place}.name"
             )
