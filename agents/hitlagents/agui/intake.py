@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -38,6 +39,9 @@ MAX_TOOLS_SIZE = 100_000
 TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 #: Seconds a worker may take to read an agent's tools, once in the life of an installation.
 TOOLS_WITHIN = 15.0
+#: Requests that wait for that at once. Each has one of the few threads that answer all pages,
+#: also the inbox, and a worker may be long in coming.
+_waiters = threading.BoundedSemaphore(2)
 #: Kinds of a message, which pydantic names in the path of an error.
 ROLES = frozenset(
     {"activity", "assistant", "developer", "reasoning", "system", "tool", "user"}
@@ -149,15 +153,21 @@ def refuse_duplicate_tools(
 
 def _wait_for_tools(agent: str, person: User) -> None:
     """Have a worker read the agent's tools, which nobody has needed before. If it cannot,
-    no run of the agent can begin either, and that says why."""
+    no run of the agent can begin either, and that says why. Whoever does not wait is told by
+    the run of a name that is taken."""
     if ToolReading.objects.filter(pk=agent, ended_at__isnull=False, error="").exists():
         return  # It has none.
     tool_reading.ask(agent, person=person)
-    until = time.monotonic() + TOOLS_WITHIN
-    while time.monotonic() < until:
-        if ToolReading.objects.filter(pk=agent, ended_at__isnull=False).exists():
-            return
-        time.sleep(0.05)
+    if not _waiters.acquire(blocking=False):
+        return
+    try:
+        until = time.monotonic() + TOOLS_WITHIN
+        while time.monotonic() < until:
+            if ToolReading.objects.filter(pk=agent, ended_at__isnull=False).exists():
+                return
+            time.sleep(0.05)
+    finally:
+        _waiters.release()
 
 
 def _json(request: HttpRequest) -> Any:
