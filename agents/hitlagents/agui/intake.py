@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 MAX_ID = 200
 #: More new messages than this are nobody's typing.
 MAX_NEW = 20
+#: A run asks no more often than this, so more answers are no person's; each is looked up, and
+#: compared with the others to its request.
+MAX_ANSWERS = 200
 #: Tools a page may bring, and characters of what they say of themselves: a model reads all
 #: of it at every turn.
 MAX_TOOLS = 64
@@ -119,7 +122,7 @@ def read(request: HttpRequest) -> Asked:
         run=_id(given.run_id, "runId"),
         modern=(given.protocol_version or "").startswith("1."),
         latest=latest,
-        resume=given.resume or [],
+        resume=_resume(given),
         results=_results(given),
         tools=_tools(given),
         left_out=left_out,
@@ -206,6 +209,16 @@ def _encodes(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def _resume(given: RunAgentInput) -> list[ResumeEntry]:
+    entries = given.resume or []
+    if len(entries) > MAX_ANSWERS:
+        raise Unusable(
+            f"resume: there are {len(entries):,} answers; {MAX_ANSWERS} are allowed.",
+            field="resume",
+        )
+    return entries
 
 
 def _tools(given: RunAgentInput) -> list[ClientTool]:

@@ -140,6 +140,15 @@ def test_m20_an_agent_nobody_knows(open_page, mia):
          "messages.0.id"),
         ({"resume": {}}, "resume"),
         ({"resume": [{}]}, "resume.0.interruptId"),
+        (
+            {
+                "resume": [
+                    {"interruptId": "x", "status": "resolved", "payload": n}
+                    for n in range(201)
+                ]
+            },
+            "resume",
+        ),
         ({"resume": [{"interruptId": "x", "status": "done"}]}, "resume.0.status"),
         ({"tools": [{"description": "x"}]}, "tools.0.name"),
         ({"tools": "all"}, "tools"),
