@@ -119,6 +119,13 @@ class Rulebook:
             return ruling.model_copy(update={"gate": Gate.HOLD, "policy": name})
         return ruling
 
+    def gives_over(self, tool: str) -> bool:
+        """Whether a page may bring a tool in the place of this registered one: only in that
+        of a question to whoever the agent works for, who is at that page."""
+        ruling = self.ruling(tool)
+        asks = ruling.gate == Gate.HOLD and ruling.asks_requester
+        return asks and self.tools[tool].kind == InterruptKind.QUESTION
+
     def allowed(self) -> frozenset[str]:
         """The registered tools that run without asking."""
         return frozenset(

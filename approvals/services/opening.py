@@ -60,8 +60,9 @@ def open_interrupts(
     A call that is already a row (same run, turn and call id) stays that row. A call that
     cannot be asked (unknown tool, arguments that do not fit or cannot be shown) or that a
     policy allows or refuses is decided here by the system, so that the run goes on.
-    Calls of ``client_tools`` wait for the page that brought them, whatever the policies
-    say of a tool of that name, and no reviewer hears of them.
+    Calls of ``client_tools`` wait for the page that brought them, and no reviewer hears of
+    them. One in the place of a question is the page's as long as the policies put that to
+    the person at the page.
 
     Raises LostLease.
     """
@@ -69,7 +70,7 @@ def open_interrupts(
     with unit_of_work() as work:
         run = lock_leased(run_id, attempt)
         book = Rulebook(run.agent)
-        own = brought(run.agent, client_tools)
+        own = brought(run.agent, _given_over(client_tools, book))
         known = {
             (turn, call_id): pk
             for pk, turn, call_id in run.interrupts.values_list("pk", "turn", "call_id")
@@ -107,6 +108,16 @@ def open_interrupts(
         work.tell_run(run)
         resume_if_decided(work, run)
         return run
+
+
+def _given_over(tools: Sequence[ClientTool], book: Rulebook) -> list[ClientTool]:
+    """Without those in the place of a question that the policies put to others by now."""
+    ours = {
+        name
+        for name, tool in book.tools.items()
+        if tool.kind == InterruptKind.QUESTION and not book.gives_over(name)
+    }
+    return [tool for tool in tools if tool.name not in ours]
 
 
 def _ruling(draft: InterruptDraft, tool: Tool | None, book: Rulebook) -> Ruling:

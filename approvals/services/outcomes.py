@@ -66,31 +66,50 @@ def _said_digest(interrupt: Interrupt, domain: str, text: str | None) -> str | N
     )
 
 
+OPENED = "interrupt.opened"
+#: What is recorded where a request ends, or is open again.
+TURNS = (
+    *(f"interrupt.{status}" for status in InterruptStatus if status != "open"),
+    "interrupt.withdrawn",
+    "interrupt.reopened",
+    "decision.undone",
+)
+
+
 def fits_record(decision: Decision) -> bool:
-    """Whether a decision still says what the audit has of it: its arguments, its answer and
-    its output. What was erased there cannot be compared any more."""
+    """Whether a decision is the last thing the audit has of its request, and still says
+    what stands there: the tool, its arguments, its answer and its output. What was erased
+    there cannot be compared any more."""
     interrupt = decision.interrupt
     status = STATUS_OF_VERDICT[Verdict(decision.verdict)]
-    entry = RECORDED.first(interrupt=interrupt.pk, action=f"interrupt.{status.value}")
-    if entry is None:
+    entries = RECORDED.all(interrupt=interrupt.pk)
+    if not entries or entries[-1].action != f"interrupt.{status.value}":
         return False
+    opened = (entry for entry in entries if entry.action == OPENED)
+    if not all(_says(entry, tool=interrupt.tool) for entry in opened):
+        return False
+    arguments = decision.arguments or interrupt.arguments
+    return _says(
+        entries[-1],
+        verdict=decision.verdict,
+        effective_digest=interrupt.digest_of(arguments),
+        answer_digest=_said_digest(interrupt, "sayso.answer.v1", decision.answer),
+        output_digest=_said_digest(interrupt, "sayso.output.v1", decision.output),
+    )
+
+
+def _says(entry: AuditEntry, **found: str | None) -> bool:
     if entry.payload is None:
         return True
     recorded = canonical.loads(entry.payload)
-    arguments = decision.arguments or interrupt.arguments
-    found = {
-        "verdict": decision.verdict,
-        "effective_digest": interrupt.digest_of(arguments),
-        "answer_digest": _said_digest(interrupt, "sayso.answer.v1", decision.answer),
-        "output_digest": _said_digest(interrupt, "sayso.output.v1", decision.output),
-    }
     return all(recorded.get(name) == value for name, value in found.items())
 
 
 RECORDED = Prepared(
     lambda: AuditEntry.objects.filter(
-        interrupt=Slot(AuditEntry, "interrupt"), action=Slot(AuditEntry, "action")
-    ).order_by("-number")
+        interrupt=Slot(AuditEntry, "interrupt"),
+        action__in=(OPENED, *TURNS),
+    ).order_by("number")
 )
 
 

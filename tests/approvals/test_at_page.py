@@ -6,6 +6,7 @@ from __future__ import annotations
 import time
 
 import pytest
+from django.contrib.auth.models import Group
 
 from approvals import live, permissions, services
 from approvals.exceptions import InvalidArguments, NotDecided, NotFound, RunEnded
@@ -22,7 +23,7 @@ from approvals.states import (
     RunStatus,
     Verdict,
 )
-from tests.plugins.cast import AGENT, TOOLS, ballot, call
+from tests.plugins.cast import AGENT, OPS, TOOLS, ballot, call
 
 pytestmark = pytest.mark.django_db
 
@@ -309,3 +310,72 @@ def test_a_large_schema_of_a_stranger_is_looked_at_in_no_time():
 @pytest.mark.parametrize("schema", [{}, PICK.parameters, {"$ref": "https://x.test/a"}])
 def test_schemas_that_can_be_offered(schema):
     assert services.flaw_of(schema) == ""
+
+
+# A question that was given over
+
+BOOK = ClientTool(name="book_call")
+
+
+@pytest.fixture
+def question(desk):
+    """Makes ``book_call`` a question of the agent, under a policy like this."""
+
+    def make(**fields):
+        asks = ToolSpec(name="book_call", kind=InterruptKind.QUESTION)
+        services.register_tools(AGENT, [*TOOLS, asks])
+        policy = Policy.objects.create(
+            position=0,
+            name="Calls",
+            agent_pattern=AGENT,
+            tool_pattern="book_call",
+            **fields,
+        )
+        policy.groups.add(Group.objects.get(name=OPS))
+
+    return make
+
+
+@pytest.fixture
+def booked(make_run):
+    """What becomes of a call of it in a run that a page brought a tool of its name to."""
+
+    def make():
+        run = make_run()
+        claim = services.claim_run(run.pk, owner="worker")
+        proposed = call("book_call", topic="Intro")
+        draft = InterruptDraft(call=proposed, verdicts=tuple(Verdict))
+        services.open_interrupts(
+            run.pk, attempt=claim.attempt, drafts=[draft], client_tools=[BOOK]
+        )
+        return run.interrupts.get()
+
+    return make
+
+
+def test_a_question_to_the_person_is_the_pages(question, booked):
+    question(asks_requester=True)
+    assert booked().kind == InterruptKind.CLIENT
+
+
+def test_a_question_that_a_policy_now_puts_to_a_group_is_theirs(
+    question, booked, mia, rita
+):
+    """The rule may have changed since the message that brought the tool."""
+    question()
+    interrupt = booked()
+    assert interrupt.kind == InterruptKind.QUESTION
+    assert [group.name for group in interrupt.review_groups.all()] == [OPS]
+    with pytest.raises(NotFound):
+        services.answer_client_call(interrupt.pk, "Monday", actor=mia)
+    answer = ballot(interrupt, Verdict.ANSWER, answer="Tuesday")
+    services.decide(interrupt.pk, answer, reviewer=rita)
+    proposed = call("book_call", topic="Intro")
+    assert guarded(interrupt.run, proposed)[1] == services.Instead(text="Tuesday")
+
+
+def test_a_question_that_a_policy_refuses_is_not_the_pages(question, booked):
+    question(asks_requester=True, gate=Gate.REFUSE)
+    interrupt = booked()
+    assert interrupt.kind == InterruptKind.QUESTION
+    assert interrupt.status == InterruptStatus.DENIED

@@ -170,6 +170,36 @@ def test_the_guard_takes_no_decision_that_was_changed_behind_the_record(
     assert not ToolExecution.objects.exists()
 
 
+def test_the_guard_takes_no_decision_that_was_taken_back(interrupt, rita):
+    """Its own entry still fits; a later one says that it does not stand."""
+    services.decide(interrupt.pk, ballot(interrupt), reviewer=rita)
+    later = timezone.now() + timedelta(minutes=1)
+    Decision.objects.update(dispatch_at=later)
+    services.undo(interrupt.pk, actor=rita)
+    no = ballot(interrupt, Verdict.DENY, note="After all not.")
+    services.decide(interrupt.pk, no, reviewer=rita)
+    taken_back = Decision.objects.filter(verdict=Verdict.APPROVE)
+    Decision.objects.exclude(pk__in=taken_back).update(undone_at=later)
+    taken_back.update(undone_at=None)
+    attempt = claimed(interrupt.run_id).attempt
+    with pytest.raises(InvalidArguments, match="not the one that was recorded"):
+        enter(interrupt, attempt)
+    assert not ToolExecution.objects.exists()
+
+
+def test_the_guard_lets_no_other_tool_run_by_a_decision(approved):
+    """Its digests are of arguments, which another tool may take as well."""
+    other = Tool.objects.get(name=approved.tool)
+    other.pk, other.name = None, "delete_folder"
+    other.save()
+    Interrupt.objects.update(tool=other.name)
+    approved.refresh_from_db()
+    attempt = claimed(approved.run_id).attempt
+    with pytest.raises(InvalidArguments, match="not the one that was recorded"):
+        enter(approved, attempt)
+    assert not ToolExecution.objects.exists()
+
+
 def test_a_decision_whose_record_was_erased_still_counts(approved):
     entry = AuditEntry.objects.get(action="interrupt.approved")
     services.erase_payload(entry.number, reason="x", actor="ada")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +20,6 @@ from approvals.exceptions import ApprovalsError
 from approvals.models import Tool
 from approvals.policies import Rulebook
 from approvals.schemas import ClientTool
-from approvals.states import InterruptKind
 from hitlagents import tool_reading
 from hitlagents.adapters.base import AgentSpec
 from hitlagents.conversations import MAX_MESSAGE
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 MAX_ID = 200
 #: More new messages than this are nobody's typing.
 MAX_NEW = 20
+#: A run asks no more often than this, so more answers are no person's; each is looked up, and
+#: compared with the others to its request.
+MAX_ANSWERS = 200
 #: Tools a page may bring, and characters of what they say of themselves: a model reads all
 #: of it at every turn.
 MAX_TOOLS = 64
@@ -39,6 +42,9 @@ MAX_TOOLS_SIZE = 100_000
 TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 #: Seconds a worker may take to read an agent's tools, once in the life of an installation.
 TOOLS_WITHIN = 15.0
+#: Requests that wait for that at once. Each has one of the few threads that answer all pages,
+#: also the inbox, and a worker may be long in coming.
+_waiters = threading.BoundedSemaphore(2)
 #: Kinds of a message, which pydantic names in the path of an error.
 ROLES = frozenset(
     {"activity", "assistant", "developer", "reasoning", "system", "tool", "user"}
@@ -116,7 +122,7 @@ def read(request: HttpRequest) -> Asked:
         run=_id(given.run_id, "runId"),
         modern=(given.protocol_version or "").startswith("1."),
         latest=latest,
-        resume=given.resume or [],
+        resume=_resume(given),
         results=_results(given),
         tools=_tools(given),
         left_out=left_out,
@@ -140,13 +146,8 @@ def refuse_duplicate_tools(
     book = Rulebook(spec.slug)
     seen = set[str]()
     for place, tool in enumerate(tools):
-        own = book.tools.get(tool.name)
-        given_over = (
-            own is not None
-            and own.kind == InterruptKind.QUESTION
-            and book.ruling(tool.name).asks_requester
-        )
-        if tool.name in seen or (own is not None and not given_over):
+        taken = tool.name in book.tools and not book.gives_over(tool.name)
+        if taken or tool.name in seen:
             raise DuplicateTool(
                 f"Duplicate tool name: {tool.name}", field=f"tools.{place}.name"
             )
@@ -155,15 +156,21 @@ def refuse_duplicate_tools(
 
 def _wait_for_tools(agent: str, person: User) -> None:
     """Have a worker read the agent's tools, which nobody has needed before. If it cannot,
-    no run of the agent can begin either, and that says why."""
+    no run of the agent can begin either, and that says why. Whoever does not wait is told by
+    the run of a name that is taken."""
     if ToolReading.objects.filter(pk=agent, ended_at__isnull=False, error="").exists():
         return  # It has none.
     tool_reading.ask(agent, person=person)
-    until = time.monotonic() + TOOLS_WITHIN
-    while time.monotonic() < until:
-        if ToolReading.objects.filter(pk=agent, ended_at__isnull=False).exists():
-            return
-        time.sleep(0.05)
+    if not _waiters.acquire(blocking=False):
+        return
+    try:
+        until = time.monotonic() + TOOLS_WITHIN
+        while time.monotonic() < until:
+            if ToolReading.objects.filter(pk=agent, ended_at__isnull=False).exists():
+                return
+            time.sleep(0.05)
+    finally:
+        _waiters.release()
 
 
 def _json(request: HttpRequest) -> Any:
@@ -202,6 +209,16 @@ def _encodes(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def _resume(given: RunAgentInput) -> list[ResumeEntry]:
+    entries = given.resume or []
+    if len(entries) > MAX_ANSWERS:
+        raise Unusable(
+            f"resume: there are {len(entries):,} answers; {MAX_ANSWERS} are allowed.",
+            field="resume",
+        )
+    return entries
 
 
 def _tools(given: RunAgentInput) -> list[ClientTool]:

@@ -214,12 +214,24 @@ def _same(interrupt: Interrupt, ballot: Ballot) -> bool:
     if decision.verdict != ballot.verdict:
         return False
     if ballot.verdict == Verdict.APPROVE:
-        return _is(decision.arguments, ballot.arguments) and _is(
+        return _same_arguments(interrupt, decision, ballot) and _is(
             decision.answer, ballot.answer
         )
     return ballot.verdict != Verdict.ANSWER or _is(
         decision.answer, ballot.answer, null=True
     )
+
+
+def _same_arguments(interrupt: Interrupt, decision: Decision, ballot: Ballot) -> bool:
+    """But for secrets: whoever asks need not know them, and would learn by trying."""
+    decided = canonical.loads(decision.arguments or interrupt.arguments)
+    given = canonical.loads(interrupt.arguments)
+    if ballot.arguments is not None:
+        given = ballot.arguments
+    for name in interrupt.secrets:
+        if isinstance(decided, dict) and isinstance(given, dict):
+            decided, given = decided | {name: None}, given | {name: None}
+    return _is(canonical.dumps(decided), given, null=True)
 
 
 def _is(stored: str | None, given: Any, *, null: bool = False) -> bool:

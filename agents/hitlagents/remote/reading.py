@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -81,7 +82,10 @@ class Reader:
         self._chunk = ""
         self._text_chunk = ""
         self._asked: list[Mapping[str, Any]] = []
-        self._sent_ids = {message.get("id") for message in self.messages}
+        #: Calls of this answer that began with the same id there.
+        self._named = Counter[str]()
+        self._sent_ids = set(map(_message_id, self.messages))
+        self._index()
         self._told = _said_since_user(self.messages)
 
     def take(self, event: Event) -> Iterator[Happening]:
@@ -196,7 +200,7 @@ class Reader:
             return
         if call.tool in self.phantoms:
             return
-        again = sum(known.partition("~")[0] == remote_id for known in self.calls)
+        again = self._named[remote_id]
         name = f"{remote_id}~{again + 1}" if again else remote_id
         self._put_call(call)
         yield self._propose(name, call.tool, call.arguments)
@@ -205,6 +209,8 @@ class Reader:
         call = StreamedCall(
             call_id=own_id(self.turn, name), tool=tool, arguments=arguments or "{}"
         )
+        if name not in self.calls:
+            self._named[name.partition("~")[0]] += 1
         self.calls[name] = call
         return ToolCallProposed(
             call=ToolCall(
@@ -246,6 +252,7 @@ class Reader:
             for message in messages
             if isinstance(message, dict)
         ]
+        self._index()
 
     def _without_phantoms(self, message: Message) -> Message:
         """Sent back, a call that nobody answers would be told to the model as skipped."""
@@ -287,13 +294,14 @@ class Reader:
         """What only the snapshot tells: some servers stream nothing of what a graph does."""
         told = self._told | {text.text for text in self._texts.values()}
         for message in self.messages:
-            if message.get("id") in self._sent_ids:
+            id = _message_id(message)
+            if id in self._sent_ids:
                 continue
             content = message.get("content")
             match message.get("role"):
                 case "assistant":
                     said = isinstance(content, str) and content and content not in told
-                    if said and message.get("id") not in self._texts:
+                    if said and id not in self._texts:
                         yield self._unheard_text(str(content))
                     yield from self._unheard_calls(message.get("toolCalls"))
                 case "tool":
@@ -323,11 +331,11 @@ class Reader:
 
     def _put(self, message: Message) -> None:
         """Add a message, or put what is said now in place of what it was."""
-        for place, other in enumerate(self.messages):
-            if other.get("id") == message["id"]:
-                self.messages[place] = {**other, **message}
-                return
-        self.messages.append(message)
+        place = self._places.get(message["id"])
+        if place is None:
+            self._append(message)
+        else:
+            self.messages[place] = {**self.messages[place], **message}
 
     def _put_call(self, call: _Call) -> None:
         shape = {
@@ -336,13 +344,30 @@ class Reader:
             "function": {"name": call.tool, "arguments": call.arguments or "{}"},
         }
         parent = call.parent or f"{self.label}-calls"
-        for place, other in enumerate(self.messages):
-            if other.get("id") == parent and other.get("role") == "assistant":
-                calls = other.get("toolCalls")
-                calls = calls if isinstance(calls, list) else []
-                self.messages[place] = {**other, "toolCalls": [*calls, shape]}
-                return
-        self.messages.append({"id": parent, "role": "assistant", "toolCalls": [shape]})
+        place = self._places.get(parent)
+        if place is None or self.messages[place].get("role") != "assistant":
+            self._append({"id": parent, "role": "assistant", "toolCalls": [shape]})
+            return
+        calls = self.messages[place].get("toolCalls")
+        if isinstance(calls, list):
+            calls.append(shape)
+        else:
+            self.messages[place]["toolCalls"] = [shape]
+
+    def _append(self, message: Message) -> None:
+        self._places.setdefault(message["id"], len(self.messages))
+        self.messages.append(message)
+
+    def _index(self) -> None:
+        """Where each message is, by its id: looking through all of them for each event
+        would let an agent with a great many hold up all others for hours."""
+        self._places: dict[str, int] = {}
+        for place, message in enumerate(self.messages):
+            self._places.setdefault(_message_id(message), place)
+
+
+def _message_id(message: Message) -> str:
+    return _text(message.get("id"))
 
 
 def _said_since_user(messages: Sequence[Message]) -> set[str]:

@@ -23,7 +23,9 @@ class EventParser:
     def __init__(self, *, max_event: int) -> None:
         self._max_event = max_event
         self._decoder = codecs.getincrementaldecoder("utf-8-sig")()
-        self._line = ""
+        #: The line that is not over yet, in the pieces it came in, and its length.
+        self._pieces: list[str] = []
+        self._begun = 0
         self._data: list[str] = []
         self._size = 0
         #: The last character was a CR: an LF that follows belongs to it.
@@ -41,12 +43,14 @@ class EventParser:
         self._after_cr = text.endswith("\r")
         *lines, rest = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
         for line in lines:
-            data = self._end_of_line(self._line + line)
-            self._line = ""
+            data = self._end_of_line("".join((*self._pieces, line)))
+            self._pieces, self._begun = [], 0
             if data is not None:
                 yield data
-        self._line += rest
-        self._check(len(self._line))
+        if rest:
+            self._pieces.append(rest)
+            self._begun += len(rest)
+            self._check(self._begun)
 
     def _end_of_line(self, line: str) -> str | None:
         if not line:

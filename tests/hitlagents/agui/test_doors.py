@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+import time
+from concurrent.futures import ThreadPoolExecutor
 from uuid import uuid4
 
 import httpx
 import pytest
 from ag_ui.core import AgentCapabilities
 from django.conf import settings
+from django.db import connections
 
 from approvals.models import Run, Tool
+from approvals.schemas import ClientTool
 from approvals.states import TokenScope
-from hitlagents import catalog
+from hitlagents import catalog, tool_reading
+from hitlagents.agui import intake
 from hitlagents.models import Thread
 from tests.approvals.pages import sign_in
 from tests.hitlagents.agui.conftest import CSRF, YES, resolved
@@ -135,6 +140,15 @@ def test_m20_an_agent_nobody_knows(open_page, mia):
          "messages.0.id"),
         ({"resume": {}}, "resume"),
         ({"resume": [{}]}, "resume.0.interruptId"),
+        (
+            {
+                "resume": [
+                    {"interruptId": "x", "status": "resolved", "payload": n}
+                    for n in range(201)
+                ]
+            },
+            "resume",
+        ),
         ({"resume": [{"interruptId": "x", "status": "done"}]}, "resume.0.status"),
         ({"tools": [{"description": "x"}]}, "tools.0.name"),
         ({"tools": "all"}, "tools"),
@@ -240,6 +254,27 @@ def test_m5_tools_that_cannot_be_read_hold_nobody_up(open_page, mia, server):
     page.messages = HELLO["messages"]
     answer = page.post(tools=[{"name": "pay", "description": ""}])
     assert "set up wrong" in answer.end["message"]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_m5_waiting_for_tools_leaves_threads_to_others(mia, monkeypatch):
+    """No worker is there. Every page, also the inbox, is answered by the same few."""
+    monkeypatch.setattr(intake, "TOOLS_WITHIN", 3.0)
+    monkeypatch.setattr(tool_reading, "ask", lambda agent, person: None)
+    spec = catalog.get("file-ops")
+    tools = [ClientTool(name="pick_colour")]
+
+    def ask(_):
+        began = time.monotonic()
+        try:
+            intake.refuse_duplicate_tools(spec, tools, person=mia)
+            return time.monotonic() - began
+        finally:
+            connections.close_all()
+
+    with ThreadPoolExecutor(6) as threads:
+        took = list(threads.map(ask, range(6)))
+    assert sum(seconds >= 3.0 for seconds in took) == 2
 
 
 # Pages elsewhere

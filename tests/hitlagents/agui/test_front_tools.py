@@ -11,7 +11,13 @@ from django.conf import settings
 
 from approvals import permissions
 from approvals.models import Interrupt, Policy, Run, Tool, ToolExecution
-from approvals.states import InterruptKind, InterruptStatus, RunStatus, TokenScope
+from approvals.states import (
+    Gate,
+    InterruptKind,
+    InterruptStatus,
+    RunStatus,
+    TokenScope,
+)
 from hitlagents.models import RunInput
 from tests.approvals.pages import sign_in
 from tests.hitlagents.agui.conftest import CSRF, PATIENCE, YES, cancelled, resolved
@@ -425,17 +431,22 @@ def test_m10_a_schema_that_would_take_for_ever_is_never_tried(page):
     assert answer.pending == [called(answer)]
 
 
-@pytest.mark.parametrize("asks", [True, False])
+@pytest.mark.parametrize(
+    ("asks", "gate"),
+    [(True, Gate.HOLD), (False, Gate.HOLD), (True, Gate.REFUSE)],
+)
 def test_m5_m10_a_question_to_the_person_is_given_over_to_their_page(
-    page, server, asks
+    page, server, asks, gate
 ):
-    """Whoever answers is the same. One that a policy puts to reviewers stays theirs."""
+    """Whoever answers is the same. One that a policy puts to reviewers stays theirs, and
+    one that it refuses is refused."""
     Policy.objects.create(
         position=0,
         name="Colours",
         agent_pattern=AGENT,
         tool_pattern="pick_*",
         asks_requester=asks,
+        gate=gate,
     )
     page.say("hello")
     Tool.objects.create(
@@ -444,7 +455,7 @@ def test_m5_m10_a_question_to_the_person_is_given_over_to_their_page(
         schema='{"type":"object"}',
         kind=InterruptKind.QUESTION,
     )
-    if not asks:
+    if not asks or gate == Gate.REFUSE:
         problem(page.raw(tools=TOOLS), 422, "duplicate_tool_name")
         return
     answer = page.ask("pick red")

@@ -7,6 +7,7 @@ import threading
 
 import pytest
 
+from approvals import services
 from approvals.models import AuditEntry, Decision, Interrupt, Policy
 from approvals.states import NoteRule, TokenScope
 from hitlagents import catalog, conversations
@@ -15,6 +16,7 @@ from hitlagents.models import RemoteAgent, Thread
 from hitlagents.remote.profiles import Profile
 from tests.hitlagents.agui.conftest import NO, YES, cancelled, resolved
 from tests.hitlagents.engine.conftest import eventually
+from tests.plugins.cast import ballot
 
 RAN_A = ["delete_file", {"filename": "a.txt"}, None]
 
@@ -229,6 +231,23 @@ def test_m15_edited_arguments_are_what_runs(ritas, server):
     ritas.resume(resolved(interrupt, payload))
     assert server.ran() == [["delete_file", {"filename": "b.txt"}, None]]
     assert json.loads(Decision.objects.get().arguments) == {"filename": "b.txt"}
+
+
+def test_m15_nobody_finds_a_secret_by_trying(open_page, mia, fin, server):
+    """What was decided is compared for anybody, also for who may decide nothing."""
+    page = open_page(mia, TokenScope.AGENTS)
+    page.say("pay 5")
+    interrupt = Interrupt.objects.get()
+    services.decide(interrupt.pk, ballot(interrupt), reviewer=fin)
+    asked = {"id": str(interrupt.pk)}
+    told = []
+    for pin in ("pin-1111", "pin-4711"):
+        edited = {"amount": 5, "account": "DE02", "pin": pin}
+        yes = YES | {"editedArgs": edited}
+        told.append(page.resume(resolved(asked, yes)).notices)
+    assert told == [[], []]
+    yes = YES | {"editedArgs": {"amount": 6, "account": "DE02"}}
+    assert page.resume(resolved(asked, yes)).notices == ["already_decided"]
 
 
 def test_m15_an_edit_leaves_secrets_as_they_are_that_the_page_cannot_see(

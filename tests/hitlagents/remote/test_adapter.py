@@ -1234,3 +1234,17 @@ def test_m21_an_address_of_the_sixth_version(serve):
     remote = serve()
     error = refusal(adapter(remote, url="http://[::1]:1/agent"), FakeHost())
     assert "could not be reached" in str(error)
+
+
+@pytest.mark.parametrize("parent", ["", "one"])
+def test_m21_a_great_many_calls_hold_up_nobody(parent):
+    """The loop is that of every agent: these took minutes, and a whole answer hours."""
+    reader = Reader(turn=1, messages=[], label=str(uuid4()))
+    begun = time.process_time()
+    list(reader.take({"type": "RUN_STARTED"}))
+    for n in range(15_000):
+        about = {"toolCallId": f"c{n}", "toolCallName": "a", "parentMessageId": parent}
+        for kind in ("TOOL_CALL_START", "TOOL_CALL_END", "TOOL_CALL_RESULT"):
+            list(reader.take({"type": kind, "content": "", **about}))
+    assert time.process_time() - begun < 10
+    assert len(reader.calls) == len(reader.results) == 15_000

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from hitlagents.remote.sse import EventParser, StreamError
@@ -52,3 +54,12 @@ def test_m21_an_event_has_a_limit(chunks):
 def test_m21_other_bytes_than_text_are_refused():
     with pytest.raises(StreamError, match="UTF-8"):
         parsed(b"data: \xff\xfe\n\n")
+
+
+def test_m21_a_long_event_in_single_bytes_holds_up_nobody():
+    """The loop is that of every agent."""
+    begun = time.process_time()
+    parser = EventParser(max_event=1_000_000)
+    for _ in range(900_000):
+        assert not list(parser.feed(b"x"))
+    assert time.process_time() - begun < 15
