@@ -274,6 +274,8 @@ def test_enter_sends_and_shift_enter_begins_a_line(sign_in):
 
     member.wait_for_url(re.compile(r"/agents/file-ops/[0-9a-f-]{36}/"))
     expect(member.locator("#entries")).to_contain_text("delete one.txt")
+    # A page that is closed while it connects says so on the console.
+    expect(member.locator("[data-conn]:visible")).to_contain_text("Live")
 
 
 def test_cancel_asks_first(sign_in):
