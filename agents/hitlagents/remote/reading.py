@@ -278,11 +278,12 @@ class Reader:
         kind = outcome.get("type") if isinstance(outcome, Mapping) else None
         if kind == "interrupt":
             listed = outcome.get("interrupts")
-            found = [each for each in listed or () if isinstance(each, Mapping)]
+            items = listed if isinstance(listed, list) else ()
+            found = [each for each in items if isinstance(each, Mapping)]
             if not found:
                 raise Lost("The agent stopped to ask, and did not say what.")
             self.ending = Ending(interrupts=found)
-        elif kind in {"success", "cancelled"}:
+        elif kind in ("success", "cancelled"):  # whatever it is, also what has no hash
             self.ending = Ending(interrupts=self._asked)
         else:
             raise Lost("The agent's run ended in a way that is not known here.")

@@ -773,6 +773,14 @@ HOSTILE = {
         sse(started(), finished(outcome={"type": "interrupt", "interrupts": []})),
         "did not say what",
     ),
+    "an end of no known kind": (
+        sse(started(), finished(outcome={"type": []})),
+        "not known",
+    ),
+    "interrupts that are no list": (
+        sse(started(), finished(outcome={"type": "interrupt", "interrupts": 5})),
+        "did not say what",
+    ),
     "a server error": ({"status": 502, "type": "text/plain"}, "HTTP 502"),
     "a redirect": (
         {"status": 302, "headers": {"Location": "/elsewhere"}},
