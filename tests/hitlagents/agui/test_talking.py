@@ -18,7 +18,7 @@ from approvals import clock
 from approvals.models import ApiToken, Run
 from hitlagents.models import Thread
 from tests.approvals.pages import sign_in
-from tests.hitlagents.agui.conftest import CSRF, NO, PATIENCE, YES, resolved
+from tests.hitlagents.agui.conftest import CSRF, NO, PATIENCE, YES, Answer, resolved
 from tests.hitlagents.engine.conftest import eventually
 
 
@@ -42,14 +42,15 @@ def test_m20_a_message_is_answered_token_by_token(ritas, server, modern):
     assert server.heard() == ["talk 12"]
 
 
-def test_m20_words_come_while_they_are_written(ritas):
-    ritas.messages = [{"id": "m1", "role": "user", "content": "talk 60"}]
+def test_m20_words_come_while_they_are_written(ritas, server):
+    ritas.messages = [{"id": "m1", "role": "user", "content": "wait"}]
     with ritas.reading() as events:
         for event in events:
             if event["type"] == "TEXT_MESSAGE_CONTENT":
                 break
         assert Run.objects.get().status == "running"
     # The reader has left; the run has not.
+    (server.play / "go").touch()
     wait_for_run("finished")
 
 
@@ -143,14 +144,14 @@ def test_m20_a_second_page_joins_a_run_under_way(ritas, server):
     first = threading.Thread(target=lambda: answers.append(ritas.post()))
     first.start()
     wait_for_run("running")
-    second = threading.Thread(
-        target=lambda: answers.append(ritas.post(path="connect/", messages=[]))
-    )
-    second.start()
-    time.sleep(0.5)
-    (server.play / "go").touch()
+    heard = []
+    with ritas.reading(path="connect/", messages=[]) as events:
+        for event in events:
+            heard.append(event)
+            if event["type"] == "MESSAGES_SNAPSHOT":
+                (server.play / "go").touch()
     first.join(60)
-    second.join(60)
+    answers.append(Answer(heard))
     texts = [answer.text for answer in answers]
     assert texts == ["One moment. Here."] * 2
     assert answers[0].messages == answers[1].messages
@@ -308,15 +309,13 @@ def test_m20_a_reader_who_left_comes_back_and_holds_again(
     page = open_page(mia)
     (interrupt,) = page.say("delete a.txt").interrupts
     page.hold = True
-    answers = []
-    back = threading.Thread(
-        target=lambda: answers.append(page.post(path="connect/", messages=[]))
-    )
-    back.start()
-    time.sleep(0.5)
-    at_the_desk(rita, interrupt, "deny", "Keep it.")
-    back.join(60)
-    (answer,) = answers
+    heard = []
+    with page.reading(path="connect/", messages=[]) as events:
+        for event in events:
+            heard.append(event)
+            if event["type"] == "CUSTOM":
+                at_the_desk(rita, interrupt, "deny", "Keep it.")
+    answer = Answer(heard)
     assert answer.outcome == "success"
     (result,) = answer.of("TOOL_CALL_RESULT")
     assert result["content"] == "Not executed: a reviewer denied this call. Keep it."
