@@ -770,6 +770,8 @@ def test_b167_what_is_past_its_deadline_looks_so_before_any_sweep(
     for part in (listed, detail):
         assert "Expired" in part
         assert "Pending" not in part
+    assert page.count(f'id="row-{found.pk}"') == 1
+    assert '<span class="count" id="count">0 pending</span>' in page
     assert 'name="verdict"' not in page
     response = post(as_rita, found, "approve", confirmed="approve", shown=shown)
     assert response.status_code == 409

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import threading
 import time
 import uuid
 from contextlib import suppress
@@ -499,11 +500,13 @@ def test_b99_what_a_page_hears_of_is_there(make_interrupts, rita, monkeypatch):
     session = sign_in(rita)
     client = Client()
     client.force_login(rita)
-    announce = live.announce_on_commit
+    client.get(reverse("inbox"))  # So that the next page takes no time.
+    announce, looked = live.announce_on_commit, threading.Event()
 
-    def then_slowly(*what):
-        announce(*what)
-        time.sleep(0.5)
+    def then_slowly(scopes, op, id):
+        announce(scopes, op, id)
+        if op == "opened":
+            looked.wait(2)
 
     monkeypatch.setattr(live, "announce_on_commit", then_slowly)
 
@@ -512,6 +515,7 @@ def test_b99_what_a_page_hears_of_is_there(make_interrupts, rita, monkeypatch):
             page = client.get(reverse("interrupt", args=[pk]))
             return page.status_code, b"Approve and delete file" in page.content
         finally:
+            looked.set()
             connection.close()
 
     async def scenario():
