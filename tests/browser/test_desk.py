@@ -529,6 +529,10 @@ def test_b87_after_a_lost_connection_the_list_is_that_of_a_fresh_page(
     expect(admin.locator("#toast")).to_contain_text("Denied")
     up[0] = True
     expect(word).to_contain_text("Live", timeout=40_000)
+    expect(reviewer.locator("#count")).to_have_text("2 pending")
+    expect(rows(reviewer, "report.txt")).to_have_count(0)
+    # What came while something was still open is only counted until it is asked for.
+    reviewer.keyboard.press("n")
     expect(rows(reviewer, "notes.md")).to_be_visible()
     fresh = sign_in("ops-reviewer")
     fresh.goto("/inbox/")
