@@ -254,6 +254,7 @@ def test_b44_odd_questions_stand_side_by_side_in_the_inbox(own, rita):
         assert address in listed
         page = client.get(address).content.decode()
         assert 'value="answer"' in page
+        assert 'name="answer-answer"' in page
         raw = page.split('id="raw-text" dir="ltr">')[1].split("</code>")[0]
         assert json.loads(unescape(raw)) == payload
 
