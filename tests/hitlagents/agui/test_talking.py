@@ -27,12 +27,13 @@ def wait_for_run(status):
 
 
 @pytest.mark.parametrize("modern", [True, False])
-def test_m20_a_message_is_answered_token_by_token(ritas, server, modern):
+def test_m20_a_message_is_answered_in_order_and_once(ritas, server, modern):
     ritas.modern = modern
     answer = ritas.say("talk 12")
     assert answer.outcome == "success"
     words = [event["delta"] for event in answer.of("TEXT_MESSAGE_CONTENT")]
-    assert words == [f"word {n} " for n in range(12)]
+    # Some come together, where the run was ahead of its reader.
+    assert "".join(words) == "".join(f"word {n} " for n in range(12))
     assert [m["role"] for m in answer.messages] == ["user", "assistant"]
     assert answer.messages[0] == {
         "id": ritas.messages[0]["id"],
