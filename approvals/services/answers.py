@@ -22,6 +22,9 @@ from approvals.states import (
 MAX_CHANGES = 20
 MAX_VALUE = 200
 
+#: Verdicts that give something to the run, and not only a no.
+GIVING = (Verdict.APPROVE, Verdict.ANSWER, Verdict.RESPOND)
+
 #: What the model is told of a call to the page that the person left behind.
 PASSED_OVER = (
     "Not answered: the person went on without answering. Their next message says what "
@@ -134,7 +137,7 @@ def _answer(interrupt: Interrupt, decision: Decision) -> Answer:
             framework_ref=interrupt.framework_ref,
         ),
         verdict=Verdict.DENY if instead else Verdict(decision.verdict),
-        text=instead or refusal_text(interrupt, decision) or approval_text(decision),
+        text=instead or refusal_text(interrupt, decision) or beside_text(decision),
         arguments=None if instead else _loaded(decision.arguments),
         answer=_loaded(decision.answer),
         output=_loaded(decision.output),
@@ -156,7 +159,7 @@ def told_instead(decision: Decision) -> str:
 
 def refusal_text(interrupt: Interrupt, decision: Decision) -> str:
     """What the model is told about a call that does not run; empty if it does."""
-    if decision.verdict in (Verdict.APPROVE, Verdict.ANSWER, Verdict.RESPOND):
+    if decision.verdict in GIVING:
         return ""
     if interrupt.kind == InterruptKind.CLIENT and decision.reviewer is not None:
         return PASSED_OVER
@@ -174,15 +177,15 @@ def refusal_text(interrupt: Interrupt, decision: Decision) -> str:
     return f"{told} {note}" if note else told
 
 
-def approval_text(decision: Decision) -> str:
-    """What the model is told beside the result of an approved call: that a reviewer changed
-    its arguments, and what they noted. Empty if neither.
+def beside_text(decision: Decision) -> str:
+    """What the model is told beside the result of a call, or an answer that stands for one:
+    that a reviewer changed its arguments, and what they noted. Empty if neither.
 
     Without it a model finds a result of another call than it made, and tends to make its
     own once more.
     """
     interrupt = decision.interrupt
-    if decision.verdict != Verdict.APPROVE or decision.reviewer is None:
+    if decision.verdict not in GIVING or decision.reviewer is None:
         return ""
     told = []
     changed = _changed(interrupt, decision.arguments or interrupt.arguments)
@@ -194,7 +197,7 @@ def approval_text(decision: Decision) -> str:
         )
     note = decision.note.strip()
     if note and interrupt.takes_note:
-        told.append(f"The reviewer who approved this call noted: {note}")
+        told.append(f"Whoever decided this noted: {note}")
     return " ".join(told)
 
 

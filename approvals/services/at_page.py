@@ -11,9 +11,8 @@ from uuid import UUID
 
 from approvals import canonical, permissions
 from approvals.exceptions import NotFound
-from approvals.models import Decision, Interrupt
-from approvals.services.outcomes import settle
-from approvals.services.rulings import asked_ruling
+from approvals.models import Interrupt
+from approvals.services.outcomes import decide_unvoted
 from approvals.services.work import Work, lock_run, lock_run_of, name_of, unit_of_work
 from approvals.states import RunStatus, Verdict
 
@@ -58,21 +57,23 @@ def pass_over_client_calls(run_id: UUID, *, actor: User) -> int:
         left = list(run.interrupts.open().at_page())
         for interrupt in left:
             interrupt.run = run
-            _decide(work, interrupt, Verdict.CANCEL_CALL, actor, None)
+            _decide(work, interrupt, Verdict.CANCEL_CALL, actor)
         return len(left)
 
 
 def _decide(
-    work: Work, interrupt: Interrupt, verdict: Verdict, actor: User, answer: str | None
+    work: Work,
+    interrupt: Interrupt,
+    verdict: Verdict,
+    actor: User,
+    answer: str | None = None,
 ) -> None:
-    decision = Decision.objects.create(
-        interrupt=interrupt,
-        verdict=verdict,
-        answer=answer,
-        reviewer=actor,
+    decide_unvoted(
+        work,
+        interrupt,
+        verdict,
+        actor=name_of(actor),
         channel=CHANNEL,
-        effective_digest=interrupt.arguments_digest,
-        created=work.now,
-        dispatch_at=work.now,
+        reviewer=actor,
+        answer=answer,
     )
-    settle(work, interrupt, decision, name_of(actor), asked_ruling(interrupt))

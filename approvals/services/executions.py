@@ -21,7 +21,8 @@ from approvals.policies import Rulebook
 from approvals.prepared import Prepared, Slot
 from approvals.schemas import ToolCall
 from approvals.services.answers import (
-    approval_text,
+    GIVING,
+    beside_text,
     held_back,
     standing_decision,
     told_instead,
@@ -54,10 +55,6 @@ from approvals.states import (
 
 #: A body was entered, and nobody knows yet what came of it.
 UNSETTLED = (ExecutionStatus.INFLIGHT, ExecutionStatus.IN_DOUBT)
-
-
-#: Verdicts that give something to the run, and not only a no.
-GIVING = (Verdict.APPROVE, Verdict.ANSWER, Verdict.RESPOND)
 
 
 def _with_request() -> QuerySet[ToolExecution]:
@@ -98,7 +95,7 @@ class Instead:
     """The body must not be entered; this is what the model is told."""
 
     text: str
-    #: And beside it, if the body was entered before.
+    #: And beside it.
     note: str = ""
 
 
@@ -121,7 +118,7 @@ def begin_execution(
             refusal = OutcomeUnknown()
         elif execution is not None:
             decision = standing_decision(run, call) if execution.interrupt else None
-            note = approval_text(decision) if decision else ""
+            note = beside_text(decision) if decision else ""
             return Instead(text=execution.result, note=note)
         else:
             try:
@@ -156,7 +153,9 @@ def _enter(work: Work, run: Run, call: ToolCall, owner: str) -> Permit | Instead
     if approved and not text:
         return _enter_approved(work, run, call, owner, decision)
     set_delivery(decision, Delivery.APPLIED)
-    text = text or told_instead(decision)
+    instead = Instead(
+        text=text or told_instead(decision), note="" if text else beside_text(decision)
+    )
     work.record(
         "execution.replaced",
         actor=WORKER,
@@ -165,7 +164,7 @@ def _enter(work: Work, run: Run, call: ToolCall, owner: str) -> Permit | Instead
         tool=call.tool,
         verdict=decision.verdict,
     )
-    return Instead(text=text)
+    return instead
 
 
 def _enter_approved(
@@ -308,7 +307,7 @@ def _claim(
         execution_id=execution.pk,
         arguments=canonical.loads(arguments),
         answer=None if answer is None else canonical.loads(answer),
-        note=approval_text(decision) if decision else "",
+        note=beside_text(decision) if decision else "",
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from django.db.models import Count, Max, Q
 
@@ -24,6 +25,9 @@ from approvals.states import (
     RunStatus,
     Verdict,
 )
+
+if TYPE_CHECKING:
+    from django.contrib.auth.models import User
 
 
 def settle(
@@ -116,17 +120,38 @@ RECORDED = Prepared(
 def decide_by_system(
     work: Work, interrupt: Interrupt, verdict: Verdict, channel: str, note: str
 ) -> None:
+    """A rule decides."""
+    actor = f"system:{channel}"
+    decide_unvoted(work, interrupt, verdict, actor=actor, channel=channel, note=note)
+
+
+def decide_unvoted(
+    work: Work,
+    interrupt: Interrupt,
+    verdict: Verdict,
+    *,
+    actor: str,
+    channel: str,
+    reviewer: User | None = None,
+    answer: str | None = None,
+    note: str = "",
+) -> None:
+    """A decision that nobody votes on counts at once, by the rule it was asked under.
+
+    ``answer``: canonical JSON.
+    """
     decision = Decision.objects.create(
         interrupt=interrupt,
         verdict=verdict,
+        answer=answer,
         note=note,
+        reviewer=reviewer,
         channel=channel,
         effective_digest=interrupt.arguments_digest,
         created=work.now,
         dispatch_at=work.now,
     )
-    ruling = asked_ruling(interrupt)
-    settle(work, interrupt, decision, f"system:{channel}", ruling)
+    settle(work, interrupt, decision, actor, asked_ruling(interrupt))
 
 
 def resume_if_decided(work: Work, run: Run) -> None:

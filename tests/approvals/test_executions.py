@@ -100,7 +100,7 @@ def test_m15_the_model_is_told_what_a_reviewer_changed(transfer, fin):
         "A reviewer changed the arguments of this call before approving it: "
         'account (was "DE 1", now "DE 2"), amount (was 5, now 4.5), pin (changed, not '
         "shown). Only the changed call was approved; do not propose it again as it was. "
-        "The reviewer who approved this call noted: Half of it."
+        "Whoever decided this noted: Half of it."
     )
     [answer] = claim.answers
     assert answer.text == told
@@ -145,7 +145,7 @@ def test_a_note_beside_an_approval_is_told_where_the_agent_takes_notes(
         services.decide(each.pk, ballot(each, note="This once."), reviewer=rita)
     attempt = claimed(told.run_id).attempt
     notes = [enter(each, attempt).note for each in (told, kept)]
-    assert notes == ["The reviewer who approved this call noted: This once.", ""]
+    assert notes == ["Whoever decided this noted: This once.", ""]
 
 
 @pytest.mark.parametrize(

@@ -240,6 +240,18 @@ def test_m10_the_answer_is_the_result_in_every_framework(asking, thread, mia):
     assert not ToolExecution.objects.exists()
 
 
+def test_m10_a_note_beside_the_answer_reaches_the_model(asking, thread, mia):
+    """The page promises that the agent reads it."""
+    run = say(thread)
+    run = decide(
+        run, mia, Verdict.ANSWER, answer={"hour": 9}, note="Not a minute later."
+    )
+    assert run.status == RunStatus.FINISHED, run.error
+    assert said(run) == (
+        'Asking.I heard: {"hour":9}\n\nWhoever decided this noted: Not a minute later.'
+    )
+
+
 def test_m10_a_question_that_is_declined_is_told_and_the_run_goes_on(
     asking, thread, mia
 ):

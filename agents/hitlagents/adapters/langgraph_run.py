@@ -370,6 +370,8 @@ class Advance(HostedAdvance):
             message=review.message if review else wording(value),
             response_schema=question_schema(asked.response_schema, review),
             verdicts=question_verdicts(refusable=call.refusable),
+            # Only what LangChain's agent inbox says has a place for one.
+            takes_note=review is not None,
         )
 
     def _asked(self, kind: str, tool: str, value: Any, interrupt_id: str) -> Call:
@@ -454,7 +456,8 @@ class Advance(HostedAdvance):
             await self.host.emit(
                 ToolCallResult(call_id=call.call_id, content=told.result)
             )
-        return told.text
+        # The node gets its value as it was given: there is no place beside it.
+        return told.result
 
     # What the host is told
 

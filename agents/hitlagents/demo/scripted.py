@@ -100,7 +100,7 @@ DENIED = (
 #: How the desk begins and ends what it tells beside a result, and what else it tells there.
 CHANGED = "A reviewer changed the arguments of this call before approving it: "
 CHANGED_END = ". Only the changed call was approved"
-NOTED = "The reviewer who approved this call noted: "
+NOTED = "Whoever decided this noted: "
 
 MAX_CALLS = 20
 MAX_SHOWN = 4000
@@ -185,7 +185,7 @@ def _outcome(call: Call | None, text: str, part: Part) -> str:
         changed = beside.removeprefix(CHANGED).partition(CHANGED_END)[0]
         told = f"{told} The reviewer had changed it: {changed}."
     _, noted, note = beside.partition(NOTED)
-    return f"{told} The reviewer noted “{cut(note)}”." if noted else told
+    return f"{told} It was noted with it: “{cut(note)}”." if noted else told
 
 
 def apart(text: str) -> tuple[str, str]:

@@ -19,6 +19,7 @@ from hitlagents.demo.scripted import (
     Reply,
     Result,
     Wish,
+    apart,
     is_negated,
     loaded,
     orders,
@@ -61,7 +62,9 @@ def _in_sentences(history: Sequence[Item]) -> Iterator[Item]:
             calls[item.call_id] = item
         call = calls.get(item.call_id) if isinstance(item, Result) else None
         if isinstance(item, Result) and call and call.tool == "book_call":
-            yield Result(item.call_id, _answer(loaded(call.arguments), item.text))
+            given, beside = apart(item.text)
+            told = _answer(loaded(call.arguments), given)
+            yield Result(item.call_id, f"{told}\n\n{beside}" if beside else told)
         else:
             yield item
 

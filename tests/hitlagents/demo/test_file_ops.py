@@ -131,7 +131,7 @@ def test_a_reviewers_change_is_what_happens_and_what_is_said(desk):
     desk.answer(paused, [edited])
     assert desk.host.text.endswith(
         'Deleted notes.md. The reviewer had changed it: filename (was "report.txt", now '
-        '"notes.md"). The reviewer noted “Not that one.”.'
+        '"notes.md"). It was noted with it: “Not that one.”.'
     )
     assert "report.txt" in desk.files
 
