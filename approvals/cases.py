@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from django.contrib.auth import get_user_model
+from django.db.models import Count
 from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
@@ -29,6 +30,7 @@ from approvals import (
 from approvals.exceptions import AlreadyDecided, ApprovalsError, Expired
 from approvals.models import AuditEntry, Decision, Interrupt, Vote
 from approvals.policies import Ruling
+from approvals.prepared import Prepared, Slot
 from approvals.states import (
     Delivery,
     ExecutionStatus,
@@ -379,6 +381,8 @@ class Case:
     @cached_property
     def title(self) -> str:
         """What was asked, or decided where a reviewer changed it."""
+        if not self.was_edited:
+            return self.interrupt.title
         return services.decided_title(self.interrupt)
 
     @property
@@ -543,7 +547,7 @@ class Case:
         """How many other requests of this run are still open: then it waits."""
         if self.run.status != RunStatus.WAITING:
             return 0
-        return self.run.interrupts.open().exclude(pk=self.interrupt.pk).count()
+        return _OTHERS_OPEN.first(run=self.run.pk, id=self.interrupt.pk) or 0
 
     @property
     def waits_for(self) -> str:
@@ -633,3 +637,16 @@ class Case:
         if self.run.status not in (RunStatus.WAITING, RunStatus.QUEUED):
             return 0
         return max(0, int((decision.dispatch_at - self.now).total_seconds()))
+
+
+_OTHERS_OPEN = Prepared(
+    lambda: (
+        Interrupt.objects.open()
+        .filter(run=Slot(Interrupt, "run"))
+        .exclude(pk=Slot(Interrupt, "id"))
+        .order_by()
+        .values("run")
+        .annotate(n=Count("pk"))
+        .values_list("n", flat=True)
+    )
+)

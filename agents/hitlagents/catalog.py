@@ -7,6 +7,7 @@ that every process knows them as they are now.
 from __future__ import annotations
 
 import re
+from functools import cache
 from importlib import import_module, metadata
 
 from hitlagents.adapters.base import AgentSpec
@@ -78,6 +79,12 @@ def version(spec: AgentSpec) -> str | None:
     megabytes, and ``import agents`` always works.
     """
     try:
-        return metadata.version(spec.distribution)
+        return _version(spec.distribution)
     except metadata.PackageNotFoundError:
         return None
+
+
+@cache
+def _version(distribution: str) -> str:
+    """What is here stays as it is while a process runs; what is not is looked for again."""
+    return metadata.version(distribution)

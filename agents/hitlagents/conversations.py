@@ -10,6 +10,8 @@ from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 from uuid import UUID, uuid4
 
+from django.db.models import Count
+
 from approvals import services
 from approvals.exceptions import ApprovalsError, InvalidArguments, NotFound
 from approvals.models import Run
@@ -94,7 +96,7 @@ def _send(
         if not thread.title:
             thread.title = " ".join(text.split())[:200]
         thread.save()
-        waiting = thread.queued.count()
+        waiting = _QUEUED.first(thread=thread.pk) or 0
         if waiting >= MAX_QUEUED:
             raise TooManyQueued
         if not waiting and not _is_busy(thread):
@@ -156,7 +158,7 @@ def _sent(thread: Thread, message_id: str) -> Run | QueuedMessage | None:
 
 
 def _is_busy(thread: Thread) -> bool:
-    return Run.objects.active().filter(thread=thread.pk).exists()
+    return _BUSY.first(thread=thread.pk) is not None
 
 
 def _start(thread: Thread, text: str, message_id: str, tools: str) -> Run:
@@ -195,6 +197,23 @@ _GOES_ON = Prepared(
 )
 _WAITING = Prepared(
     lambda: QueuedMessage.objects.filter(thread=Slot(QueuedMessage, "thread"))[:1]
+)
+_QUEUED = Prepared(
+    lambda: (
+        QueuedMessage.objects.filter(thread=Slot(QueuedMessage, "thread"))
+        .order_by()
+        .values("thread")
+        .annotate(n=Count("pk"))
+        .values_list("n", flat=True)
+    )
+)
+_BUSY = Prepared(
+    lambda: (
+        Run.objects.active()
+        .filter(thread=Slot(Run, "thread"))
+        .order_by()
+        .values_list("pk", flat=True)[:1]
+    )
 )
 _LAST = Prepared(
     lambda: (

@@ -395,13 +395,12 @@ def _save(
                 services.finish_run(run.pk, attempt=attempt)
             case Interrupted(interrupts=drafts):
                 services.learn_tools(run.agent, outcome.tools)
-                services.open_interrupts(
+                waiting = services.open_interrupts(
                     run.pk,
                     attempt=attempt,
                     drafts=drafts,
                     client_tools=job.client_tools,
                 )
-                waiting = list(run.interrupts.open())
         finished = wire.run_finished(run.thread, run.pk, waiting)
         events.append(run, attempt, [*rest, (seq, finished)])
 

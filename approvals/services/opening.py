@@ -14,6 +14,7 @@ from approvals.exceptions import (
 )
 from approvals.models import Interrupt, Run, Tool
 from approvals.policies import AT_PAGE, Rulebook, Ruling
+from approvals.prepared import Prepared, Slot
 from approvals.schemas import ClientTool, InterruptDraft, ToolCall
 from approvals.services import asking
 from approvals.services.answers import denials
@@ -54,8 +55,8 @@ def open_interrupts(
     attempt: int,
     drafts: Sequence[InterruptDraft],
     client_tools: Sequence[ClientTool] = (),
-) -> Run:
-    """Turn a worker's pause into rows and let the run wait.
+) -> list[Interrupt]:
+    """Turn a worker's pause into rows and let the run wait; gives those that are open.
 
     A call that is already a row (same run, turn and call id) stays that row. A call that
     cannot be asked (unknown tool, arguments that do not fit or cannot be shown) or that a
@@ -103,11 +104,16 @@ def open_interrupts(
                 "updated",
             ]
         )
-        count = run.interrupts.open().count()
-        work.record("run.waiting", actor=agent_of(run), run=run, open=count)
+        waiting = _OPEN.all(run=run.pk)
+        for interrupt in waiting:
+            interrupt.run = run
+        work.record("run.waiting", actor=agent_of(run), run=run, open=len(waiting))
         work.tell_run(run)
         resume_if_decided(work, run)
-        return run
+        return waiting
+
+
+_OPEN = Prepared(lambda: Interrupt.objects.open().filter(run=Slot(Interrupt, "run")))
 
 
 def _given_over(tools: Sequence[ClientTool], book: Rulebook) -> list[ClientTool]:
