@@ -51,6 +51,7 @@ from approvals.services.tokens import (
 )
 from approvals.services.tools import (
     decided_title,
+    decided_titles,
     faults_of_answer,
     flaw_of,
     learn_tools,
@@ -78,6 +79,7 @@ __all__ = [
     "create_token",
     "decide",
     "decided_title",
+    "decided_titles",
     "denials_before",
     "doubt_execution",
     "erase_payload",
