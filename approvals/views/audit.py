@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
@@ -15,7 +16,7 @@ from django.utils.dateparse import parse_date
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
 
-from approvals import audit, permissions
+from approvals import audit, permissions, services
 from approvals.cases import Happened, happened
 from approvals.http import DeskRequest, respond
 from approvals.models import AuditEntry, AuditHead, Interrupt
@@ -152,17 +153,32 @@ def _day(text: str) -> Any:
 
 def _rows(listed: list[AuditEntry]) -> list[dict[str, Any]]:
     ids = {found.interrupt for found in listed if found.interrupt}
-    titles = dict(Interrupt.objects.filter(pk__in=ids).values_list("pk", "title"))
+    requests = (
+        Interrupt.objects.filter(pk__in=ids)
+        .select_related("run")
+        .only("title", "tool", "status", "run__agent")
+        .prefetch_related("decisions")
+    )
+    asked = {each.pk: each.title for each in requests}
+    decided = services.decided_titles(requests)
     lines: list[Happened] = happened(listed)
     return [
         {
             "entry": found,
             "line": line,
-            "title": titles.get(found.interrupt, "") if found.interrupt else "",
+            "title": _title(found, asked, decided),
             "state": _STATES.get(found.action, "neutral"),
         }
         for found, line in zip(listed, lines, strict=True)
     ]
+
+
+def _title(
+    found: AuditEntry, asked: Mapping[UUID, str], decided: Mapping[UUID, str]
+) -> str:
+    """Of the request an entry is about: as it was asked, or as it was decided."""
+    titles = asked if found.action == "interrupt.opened" else decided
+    return titles.get(found.interrupt, "") if found.interrupt else ""
 
 
 #: Which badge an action is drawn with.

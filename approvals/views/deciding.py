@@ -99,7 +99,7 @@ def undo(request: DeskRequest, pk: UUID) -> HttpResponse:
         return redirect("interrupt", pk)
     context = detail(request, case, problem=problem)
     context |= {
-        "row": Row(interrupt=case.interrupt),
+        "row": Row(interrupt=case.interrupt, title=case.title),
         "current": pk,
         "focus_title": not problem,
     }
@@ -158,7 +158,7 @@ def _again(
         return render(request, "approvals/card.html", context, status=status)
     shown = Shown.read(request.POST.getlist("row"))
     context |= {
-        "row": Row(interrupt=case.interrupt),
+        "row": Row(interrupt=case.interrupt, title=case.title),
         "current": case.interrupt.pk,
         "shown_rows": shown.rows,
     }
@@ -196,7 +196,7 @@ def _decided(request: DeskRequest, case: Case, *, as_card: bool) -> HttpResponse
         return redirect(reverse("interrupt", args=[following]) + desk.view.query())
     context: dict[str, Any] = {
         **list_frame(desk),
-        "row": Row(interrupt=case.interrupt),
+        "row": Row(interrupt=case.interrupt, title=case.title),
         "shown_rows": shown.rows,
         "toast": said,
         "toast_undo": case.undo_seconds and case.interrupt.pk,
@@ -209,7 +209,7 @@ def _decided(request: DeskRequest, case: Case, *, as_card: bool) -> HttpResponse
         context |= detail(request, opened)
         context |= {
             "current": following,
-            "next_row": Row(interrupt=opened.interrupt),
+            "next_row": Row(interrupt=opened.interrupt, title=opened.title),
             "focus_next": True,
         }
     else:

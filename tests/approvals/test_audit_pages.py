@@ -55,6 +55,15 @@ def test_entries_are_listed(as_aud, decided):
     assert reverse("interrupt", args=[decided.pk]) in page
 
 
+def test_what_was_changed_is_named_as_it_was_decided(as_aud, interrupt, rita):
+    changed = {"filename": "other.txt"}
+    services.decide(interrupt.pk, ballot(interrupt, arguments=changed), reviewer=rita)
+    rows = as_aud.get(reverse("audit")).context["rows"]
+    titles = {row["entry"].action: row["title"] for row in rows}
+    assert titles["interrupt.opened"] == "Delete file-1.txt"
+    assert titles["interrupt.approved"] == "Delete other.txt"
+
+
 @pytest.mark.parametrize("who", ["rita", "owen", "eve"])
 def test_others_see_no_audit(who, request, decided):
     client = signed_in(request.getfixturevalue(who))

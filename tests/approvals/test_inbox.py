@@ -10,13 +10,15 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
+from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django.utils import timezone
 
 from approvals import permissions, services
 from approvals.cases import Case
-from approvals.models import AuditEntry, Interrupt, Policy
+from approvals.models import AuditEntry, Decision, Interrupt, Policy
 from approvals.schemas import InterruptDraft, ToolSpec
 from approvals.states import InterruptKind, Verdict
 from tests.plugins.cast import AGENT, FINANCE, OPS, TOOLS, ballot, call
@@ -604,6 +606,30 @@ def test_many_rows_cost_few_queries(
     make_interrupts(30)
     with django_assert_max_num_queries(14):
         as_rita.get(reverse("inbox"))
+
+
+def test_titles_of_many_changed_calls_cost_one_query(rita, as_rita, make_interrupts):
+    def queries():
+        with CaptureQueriesContext(connection) as seen:
+            as_rita.get(reverse("inbox"))
+        return len(seen)
+
+    asked = make_interrupts(6)
+    for number, interrupt in enumerate(asked):
+        edit = {"filename": f"changed-{number}.txt"} if number else None
+        services.decide(interrupt.pk, ballot(interrupt, arguments=edit), reviewer=rita)
+    page = as_rita.get(reverse("inbox")).content.decode()
+    assert [page.count(f"Delete changed-{number}.txt<") for number in range(6)] == [
+        0,
+        1,
+        1,
+        1,
+        1,
+        1,
+    ]
+    many = queries()
+    Decision.objects.exclude(interrupt__in=asked[:2]).update(arguments=None)
+    assert queries() == many
 
 
 def test_the_agent_is_named(as_rita, interrupt):
