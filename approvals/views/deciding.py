@@ -55,10 +55,9 @@ def decide(request: DeskRequest, pk: UUID) -> HttpResponse:
     incomplete = _incomplete(typed)
     if incomplete is not None:
         return _again(request, case, typed, incomplete, status=422)
-    confirmed = form.cleaned_data["confirmed"]
-    if verdict == Verdict.APPROVE and case.high_risk and not confirmed:
+    if _wants_confirming(case, verdict) and not form.cleaned_data["confirmed"]:
         # Without JavaScript the dialog comes as an answer of the server.
-        return _again(request, case, replace(typed, confirm=True), None)
+        return _again(request, case, replace(typed, confirm=verdict), None)
     ballot = Ballot(
         verdict=verdict,
         shown=form.cleaned_data["shown"],
@@ -120,6 +119,12 @@ def _typed(request: DeskRequest, case: Case, verdict: Verdict, note: str) -> Typ
         note=note,
         answer_form=cards.answer_form(found, request.POST) if answers else None,
         edit_form=arguments_form(case, request.POST) if edits else None,
+    )
+
+
+def _wants_confirming(case: Case, verdict: Verdict) -> bool:
+    return verdict == Verdict.CANCEL_CALL or (
+        verdict == Verdict.APPROVE and case.high_risk
     )
 
 

@@ -193,6 +193,41 @@ def test_only_posts_change_anything(name, as_rita, interrupt):
 # Deciding without JavaScript
 
 
+@pytest.mark.parametrize("htmx", [False, True])
+@pytest.mark.parametrize("place", ["inbox", "card"])
+def test_m3_cancelling_a_call_asks_once_more(as_rita, interrupt, htmx, place):
+    said = {"note": "Wrong file.", "place": place}
+    response = post(as_rita, interrupt, "cancel_call", htmx=htmx, **said)
+    page = response.content.decode()
+    assert response.status_code == 200
+    assert ">Wrong file.</textarea>" in page
+    if place == "inbox":
+        dialog = page[page.index('id="cancel-call"') :]
+        assert dialog.startswith(
+            'id="cancel-call" aria-labelledby="cancel-call-title" open>'
+        )
+    interrupt.refresh_from_db()
+    assert interrupt.is_open
+    post(as_rita, interrupt, "", confirmed="cancel_call", htmx=htmx, **said)
+    interrupt.refresh_from_db()
+    assert interrupt.status == "cancelled"
+    assert interrupt.decision is not None
+    assert interrupt.decision.note == "Wrong file."
+
+
+def test_m3_the_menu_leads_to_that_question_without_javascript(as_rita, interrupt):
+    """And no button of the menu sends the form of the decision by an Enter in a field."""
+    page = as_rita.get(url(interrupt)).content.decode()
+    menu = page[page.index('id="more"') : page.index('id="detail-title"')]
+    assert f'href="{url(interrupt)}?cancel"' in menu
+    assert "form=" not in menu
+    asked = as_rita.get(url(interrupt), {"cancel": ""}).content.decode()
+    assert 'id="cancel-call" aria-labelledby="cancel-call-title" open>' in asked
+    assert 'id="cancel-call" aria-labelledby="cancel-call-title">' in page
+    interrupt.refresh_from_db()
+    assert interrupt.is_open
+
+
 def test_approving_a_risky_call_asks_once_more(as_rita, interrupt):
     response = post(as_rita, interrupt, "approve", note="fine")
     page = response.content.decode()
