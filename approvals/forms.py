@@ -393,6 +393,7 @@ class ArgumentsForm(forms.Form):
         form_id: str = "decide",
     ) -> None:
         super().__init__(data, prefix="argument", use_required_attribute=False)
+        self._schema_text = schema_text
         self.original: dict[str, Any] = canonical.loads(arguments)
         schema = canonical.loads(schema_text) if schema_text else {}
         properties = schema.get("properties")
@@ -409,6 +410,17 @@ class ArgumentsForm(forms.Form):
             if data is None and not self.fields:
                 field.widget.attrs["autofocus"] = True
             self.fields[name] = field
+
+    def clean(self) -> dict[str, Any]:
+        """Say at each field what its part of the schema does not allow."""
+        data: dict[str, Any] = super().clean() or {}
+        edited = None if self.errors else self.value()
+        if edited is not None and self._schema_text:
+            text = canonical.dumps(edited)
+            for name, why in services.faults_of_arguments(self._schema_text, text):
+                if name in self.fields:
+                    self.add_error(name, why)
+        return data
 
     def value(self) -> dict[str, Any] | None:
         """All arguments as edited; None where nothing was changed."""

@@ -31,6 +31,8 @@ UNCHECKABLE = (Unresolvable, OverflowError, RecursionError)
 MAX_TITLE = 200
 #: A title without a template names so many arguments.
 MAX_PARTS = 3
+#: So many examples are told with what does not have their form.
+MAX_EXAMPLES = 3
 
 #: In the schema of a time: propose some (``schemas.Suggest``).
 SUGGEST = "x-suggest"
@@ -160,41 +162,38 @@ def _is_moment(value: object) -> bool:
 def misfit_of_answer(schema: str, value: str) -> str:
     """Why a canonical answer does not fit; empty if it does. Beside the schema itself, a
     ``date-time`` has to be a moment, with its zone."""
-    return misfit(schema, value) or _wrong(
-        _validator(schema, closed=False, times=True), value
-    )
+    return _misfit(schema, value, typed=True, times=True)
 
 
-def misfit(schema: str, value: str, *, closed: bool = False) -> str:
+def misfit(schema: str, value: str, *, typed: bool = False) -> str:
     """Why canonical ``value`` does not fit canonical ``schema``; empty if it does.
 
-    ``closed`` also refuses keys the schema does not name, for what a person typed.
+    ``typed``: a person wrote it. Then keys the schema does not name are refused too, and
+    patterns are told in words; a model reads the pattern itself.
     """
-    if not schema:
-        return ""
-    try:
-        validator = _validator(schema, closed=closed)
-    except SchemaError as error:
-        return f"The tool's own schema is broken: {error.message}."
-    return _wrong(validator, value)
+    return _misfit(schema, value, typed=typed, closed=typed)
 
 
 def faults_of_answer(schema: str, value: str) -> list[tuple[str, str]]:
     """What does not fit in a canonical answer, by the property it is in; empty for the
     answer as a whole. A schema that cannot be followed finds no fault here."""
-    try:
-        found = _faults(_validator(schema, closed=False, times=True), value)
-    except (SchemaError, *UNCHECKABLE):
-        return []
-    return [
-        (str(wrong.absolute_path[0]) if wrong.absolute_path else "", _message(wrong))
-        for wrong in found
-    ]
+    return _by_property(schema, value, times=True)
 
 
-def _wrong(validator: Draft202012Validator, value: str) -> str:
+def faults_of_arguments(schema: str, value: str) -> list[tuple[str, str]]:
+    """The same of canonical arguments that a person typed."""
+    return _by_property(schema, value, closed=True)
+
+
+def _misfit(
+    schema: str, value: str, *, typed: bool, closed: bool = False, times: bool = False
+) -> str:
+    if not schema:
+        return ""
     try:
-        found = _faults(validator, value)
+        found = _faults(_validator(schema, closed=closed, times=times), value)
+    except SchemaError as error:
+        return f"The tool's own schema is broken: {error.message}."
     except Unresolvable as error:
         return f"The schema refers to what is not in it: {error.ref}."
     except UNCHECKABLE:
@@ -202,8 +201,24 @@ def _wrong(validator: Draft202012Validator, value: str) -> str:
     lines = []
     for wrong in found[:5]:
         where = ".".join(str(part) for part in wrong.absolute_path) or "the arguments"
-        lines.append(f"{where}: {_message(wrong)}")
+        lines.append(f"{where}: {_message(wrong, typed=typed)}")
     return "; ".join(lines)
+
+
+def _by_property(
+    schema: str, value: str, *, closed: bool = False, times: bool = False
+) -> list[tuple[str, str]]:
+    try:
+        found = _faults(_validator(schema, closed=closed, times=times), value)
+    except (SchemaError, *UNCHECKABLE):
+        return []
+    return [
+        (
+            str(wrong.absolute_path[0]) if wrong.absolute_path else "",
+            _message(wrong, typed=True),
+        )
+        for wrong in found
+    ]
 
 
 def _faults(validator: Draft202012Validator, value: str) -> list[JSONSchemaFault]:
@@ -211,15 +226,30 @@ def _faults(validator: Draft202012Validator, value: str) -> list[JSONSchemaFault
     return sorted(found, key=lambda wrong: str(wrong.path))
 
 
-def _message(wrong: JSONSchemaFault) -> str:
+def _message(wrong: JSONSchemaFault, *, typed: bool) -> str:
     text = wrong.message
+    if typed and wrong.validator == "pattern":
+        text = f"“{_short(wrong.instance)}” {_form_asked(wrong.schema)}"
     return text if len(text) <= 300 else f"{text[:300]}…"
 
 
+def _form_asked(schema: Any) -> str:
+    """A pattern as people are told of it: in the words of who wrote the schema."""
+    said = schema.get("description")
+    examples = schema.get("examples")
+    texts = [
+        f"“{_short(each)}”"
+        for each in (examples if isinstance(examples, list) else [])[:MAX_EXAMPLES]
+        if isinstance(each, str)
+    ]
+    told = "does not have the form that is asked for"
+    if isinstance(said, str) and said.strip():
+        told += f": {' '.join(said.split()).rstrip('.')}"
+    return f"{told}, such as {', '.join(texts)}." if texts else f"{told}."
+
+
 @lru_cache(maxsize=256)
-def _validator(
-    schema: str, *, closed: bool, times: bool = False
-) -> Draft202012Validator:
+def _validator(schema: str, *, closed: bool, times: bool) -> Draft202012Validator:
     loaded = canonical.loads(schema)
     if closed and isinstance(loaded, dict) and "properties" in loaded:
         loaded.setdefault("additionalProperties", False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import uuid
 from datetime import UTC, datetime, timedelta
 from html import unescape
@@ -701,6 +702,56 @@ def test_edits_that_no_record_can_hold_are_told_at_the_form(
     assert response.status_code == 422
     found.refresh_from_db()
     assert found.is_open
+
+
+def described(page: str, name: str) -> str:
+    """The text of all that a field is described by."""
+    field = re.search(rf'<(?:input|textarea)[^>]*name="{name}"[^>]*>', page)
+    assert field is not None
+    ids = re.search(r'aria-describedby="([^"]+)"', field[0])
+    assert ids is not None
+    assert 'aria-invalid="true"' in field[0]
+    parts = [
+        re.search(rf'<div[^>]* id="{id}">(.*?)</div>', page) for id in ids[1].split()
+    ]
+    return " ".join(part[1] for part in parts if part is not None)
+
+
+@pytest.mark.parametrize("place", ["inbox", "card"])
+def test_b42_a_wrong_answer_is_told_in_words_at_its_field(as_rita, make_run, place):
+    code = {"type": "string", "pattern": "^[A-Z]{3}$", "description": "Three capitals."}
+    schema = {"type": "object", "properties": {"code": code}, "required": ["code"]}
+    run = make_run()
+    claim = services.claim_run(run.pk, owner="worker")
+    assert claim is not None
+    draft = InterruptDraft(call=call(), response_schema=schema, verdicts=tuple(Verdict))
+    services.open_interrupts(run.pk, attempt=claim.attempt, drafts=[draft])
+    found = run.interrupts.get()
+    wrong = {"answer-code": "abc", "confirmed": "approve", "place": place}
+    response = post(as_rita, found, "approve", htmx=True, **wrong)
+    page = unescape(response.content.decode())
+    assert response.status_code == 422
+    assert "^[A-Z]" not in page
+    told = described(page, "answer-code")
+    assert "Three capitals." in told
+    assert "“abc” does not have the form that is asked for" in told
+
+
+def test_b42_a_wrong_argument_is_told_in_words_at_its_field(as_rita, make_interrupts):
+    code = {"type": "string", "pattern": "^[A-Z]{3}$"}
+    spec = ToolSpec(
+        name="delete_odd", parameters={"type": "object", "properties": {"code": code}}
+    )
+    services.register_tools(AGENT, [*TOOLS, spec])
+    (found,) = make_interrupts([call("delete_odd", code="ABC")])
+    wrong = {"argument-code": "abc", "editing": "1"}
+    response = post(as_rita, found, "approve", htmx=True, **wrong)
+    page = unescape(response.content.decode())
+    assert response.status_code == 422
+    told = described(page, "argument-code")
+    assert "“abc” does not have the form that is asked for." in told
+    assert "'abc' does not match" not in page
+    assert "Some arguments cannot be used." in page
 
 
 def test_b53_nothing_hides_in_the_words_of_a_form_or_a_toast(as_rita, make_run):
