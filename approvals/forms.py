@@ -369,6 +369,7 @@ class AnswerForm(forms.Form):
                 place = name if self.is_object else "answer"
                 if place in self.fields:
                     self.add_error(place, why)
+        _focus_on_fault(self)
         return data
 
     def value(self) -> Any:
@@ -420,6 +421,7 @@ class ArgumentsForm(forms.Form):
             for name, why in services.faults_of_arguments(self._schema_text, text):
                 if name in self.fields:
                     self.add_error(name, why)
+        _focus_on_fault(self)
         return data
 
     def value(self) -> dict[str, Any] | None:
@@ -435,6 +437,13 @@ class ArgumentsForm(forms.Form):
                 edited[name] = given
         same = canonical.dumps(edited) == canonical.dumps(self.original)
         return None if same else edited
+
+
+def _focus_on_fault(form: forms.Form) -> None:
+    """Lead whoever gets the form again to the first field that is wrong."""
+    wrong = next((name for name in form.fields if name in form.errors), None)
+    if wrong is not None:
+        form.fields[wrong].widget.attrs["autofocus"] = True
 
 
 MISSING: Any = object()

@@ -20,6 +20,7 @@ from approvals import audit, permissions, services
 from approvals.cases import Happened, happened
 from approvals.http import DeskRequest, respond
 from approvals.models import AuditEntry, AuditHead, Interrupt
+from approvals.states import InterruptKind
 
 PAGE = 50
 #: A verified chain is not verified again for this long, unless somebody asks.
@@ -152,33 +153,38 @@ def _day(text: str) -> Any:
 
 
 def _rows(listed: list[AuditEntry]) -> list[dict[str, Any]]:
-    ids = {found.interrupt for found in listed if found.interrupt}
-    requests = (
-        Interrupt.objects.filter(pk__in=ids)
+    about = (
+        Interrupt.objects.filter(pk__in={found.interrupt for found in listed})
         .select_related("run")
-        .only("title", "tool", "status", "run__agent")
+        .only("kind", "title", "tool", "status", "run__agent")
         .prefetch_related("decisions")
     )
-    asked = {each.pk: each.title for each in requests}
-    decided = services.decided_titles(requests)
+    decided = services.decided_titles(about)
+    requests: dict[UUID | None, Interrupt] = {each.pk: each for each in about}
     lines: list[Happened] = happened(listed)
     return [
         {
             "entry": found,
             "line": line,
-            "title": _title(found, asked, decided),
             "state": _STATES.get(found.action, "neutral"),
+            **_about(found, requests.get(found.interrupt), decided),
         }
         for found, line in zip(listed, lines, strict=True)
     ]
 
 
-def _title(
-    found: AuditEntry, asked: Mapping[UUID, str], decided: Mapping[UUID, str]
-) -> str:
-    """Of the request an entry is about: as it was asked, or as it was decided."""
-    titles = asked if found.action == "interrupt.opened" else decided
-    return titles.get(found.interrupt, "") if found.interrupt else ""
+def _about(
+    found: AuditEntry, request: Interrupt | None, decided: Mapping[UUID, str]
+) -> dict[str, Any]:
+    """The request an entry is about, as it was asked or as it was decided."""
+    if request is None:
+        return {"title": ""}
+    asked = found.action == "interrupt.opened"
+    return {
+        "title": request.title if asked else decided[request.pk],
+        # What is put to nobody has no page of its own.
+        "at_page": request.kind == InterruptKind.CLIENT,
+    }
 
 
 #: Which badge an action is drawn with.

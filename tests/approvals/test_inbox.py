@@ -711,6 +711,7 @@ def described(page: str, name: str) -> str:
     ids = re.search(r'aria-describedby="([^"]+)"', field[0])
     assert ids is not None
     assert 'aria-invalid="true"' in field[0]
+    assert " autofocus" in field[0]
     parts = [
         re.search(rf'<div[^>]* id="{id}">(.*?)</div>', page) for id in ids[1].split()
     ]
