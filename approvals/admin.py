@@ -17,7 +17,7 @@ from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
 from django.utils.html import format_html, format_html_join
 
-from approvals import audit, canonical, permissions, services
+from approvals import audit, canonical, permissions, services, wording
 from approvals.display import visible
 from approvals.exceptions import InvalidArguments
 from approvals.models import (
@@ -146,7 +146,7 @@ class AuditEntryAdmin(ReadOnly):
 
 @admin.register(Run)
 class RunAdmin(ReadOnly):
-    list_display = ("id", "agent", "title", "status", "requester", "source", "created")
+    list_display = ("id", "agent", "title", "state", "requester", "source", "created")
     list_filter = ("status", "source")
     list_select_related = ("requester",)
     search_fields = (
@@ -157,6 +157,13 @@ class RunAdmin(ReadOnly):
         "title",
     )
     date_hierarchy = "created"  # has an index; the larger tables have none
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Run]:
+        return Run.objects.with_state()
+
+    @admin.display(description="status", ordering="status")
+    def state(self, run: Any) -> str:
+        return wording.state_word(run.state)
 
 
 @admin.register(Interrupt)

@@ -26,7 +26,7 @@ ACTIONS = {
     "run.queued": "Run queued",
     "run.started": "Run started",
     "run.resumed": "Run resumed",
-    "run.waiting": "Run waits for a decision",
+    "run.waiting": "Run waits for an answer",
     "run.finished": "Run finished",
     "run.failed": "Run failed",
     "run.retried": "Run retried",

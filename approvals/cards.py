@@ -39,9 +39,12 @@ def asks_answer(interrupt: Interrupt) -> bool:
 def answer_form(interrupt: Interrupt, data: Any = None) -> AnswerForm:
     """The form that asks for the answer; ``data`` is what was sent."""
     card = CARDS.get(interrupt.card)
-    if card is not None and card.suits(interrupt.response_schema):
-        return card(interrupt.response_schema, data)
-    return AnswerForm(interrupt.response_schema, data)
+    if card is None or not card.suits(interrupt.response_schema):
+        card = AnswerForm
+    form = card(interrupt.response_schema, data)
+    # A conversation may show several at once.
+    form.auto_id = f"%s-{interrupt.pk}"
+    return form
 
 
 def in_words(answer: str) -> str:

@@ -369,6 +369,7 @@ class AnswerForm(forms.Form):
                 place = name if self.is_object else "answer"
                 if place in self.fields:
                     self.add_error(place, why)
+        _focus_on_fault(self)
         return data
 
     def value(self) -> Any:
@@ -393,6 +394,7 @@ class ArgumentsForm(forms.Form):
         form_id: str = "decide",
     ) -> None:
         super().__init__(data, prefix="argument", use_required_attribute=False)
+        self._schema_text = schema_text
         self.original: dict[str, Any] = canonical.loads(arguments)
         schema = canonical.loads(schema_text) if schema_text else {}
         properties = schema.get("properties")
@@ -410,6 +412,18 @@ class ArgumentsForm(forms.Form):
                 field.widget.attrs["autofocus"] = True
             self.fields[name] = field
 
+    def clean(self) -> dict[str, Any]:
+        """Say at each field what its part of the schema does not allow."""
+        data: dict[str, Any] = super().clean() or {}
+        edited = None if self.errors else self.value()
+        if edited is not None and self._schema_text:
+            text = canonical.dumps(edited)
+            for name, why in services.faults_of_arguments(self._schema_text, text):
+                if name in self.fields:
+                    self.add_error(name, why)
+        _focus_on_fault(self)
+        return data
+
     def value(self) -> dict[str, Any] | None:
         """All arguments as edited; None where nothing was changed."""
         edited = dict(self.original)
@@ -423,6 +437,13 @@ class ArgumentsForm(forms.Form):
                 edited[name] = given
         same = canonical.dumps(edited) == canonical.dumps(self.original)
         return None if same else edited
+
+
+def _focus_on_fault(form: forms.Form) -> None:
+    """Lead whoever gets the form again to the first field that is wrong."""
+    wrong = next((name for name in form.fields if name in form.errors), None)
+    if wrong is not None:
+        form.fields[wrong].widget.attrs["autofocus"] = True
 
 
 MISSING: Any = object()

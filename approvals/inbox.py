@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from functools import cached_property
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -74,6 +73,7 @@ class Row:
     """One line of the list."""
 
     interrupt: Interrupt
+    title: str
     fresh: bool = False
 
     @property
@@ -92,10 +92,6 @@ class Row:
     @property
     def done(self) -> bool:
         return self.status != InterruptStatus.OPEN
-
-    @cached_property
-    def title(self) -> str:
-        return services.decided_title(self.interrupt)
 
     @property
     def was_edited(self) -> bool:
@@ -175,6 +171,20 @@ LISTED = (
 )
 
 
+def _rows(interrupts: Iterable[Interrupt], shown: Shown | None = None) -> list[Row]:
+    """``shown``: rows the reader has seen already; the others are fresh."""
+    found = list(interrupts)
+    titles = services.decided_titles(found)
+    return [
+        Row(
+            interrupt=each,
+            title=titles[each.pk],
+            fresh=shown is not None and each.pk not in shown.rows,
+        )
+        for each in found
+    ]
+
+
 class Inbox:
     """The inbox of one person under one view, as of now."""
 
@@ -190,14 +200,6 @@ class Inbox:
 
         ``shown``: rows the reader has seen already; the others are marked as fresh.
         """
-        seen = shown.rows.keys() if shown is not None else None
-
-        def rows(interrupts: Iterable[Interrupt]) -> list[Row]:
-            return [
-                Row(interrupt=i, fresh=seen is not None and i.pk not in seen)
-                for i in interrupts
-            ]
-
         narrowed = self.view.narrow(self.visible).only(*LISTED)
         open_ones = self.view.narrow(self.waiting).only(*LISTED)
         soon = Q(expires_at__lte=self.now + SOON)
@@ -212,10 +214,14 @@ class Inbox:
         ]
         groups = [
             RowGroup(
-                key="soon", label=_("Expires within 15 minutes"), rows=rows(urgent)
+                key="soon",
+                label=_("Expires within 15 minutes"),
+                rows=_rows(urgent, shown),
             ),
-            RowGroup(key="pending", label=_("Oldest first"), rows=rows(waiting)),
-            RowGroup(key="done", label=_("Just decided"), rows=rows(done)),
+            RowGroup(
+                key="pending", label=_("Oldest first"), rows=_rows(waiting, shown)
+            ),
+            RowGroup(key="done", label=_("Just decided"), rows=_rows(done, shown)),
         ]
         more = any(len(group.rows) > PAGE for group in groups)
         for group in groups:
@@ -238,9 +244,10 @@ class Inbox:
             .only(*LISTED)
             .prefetch_related("decisions__reviewer")
         )
-        rows = {i.pk: Row(interrupt=i) for i in found}
-        changed = [row for pk, row in rows.items() if row.version != shown.rows[pk]]
-        return changed, [pk for pk in shown.rows if pk not in rows]
+        rows = _rows(found)
+        changed = [row for row in rows if row.version != shown.rows[row.interrupt.pk]]
+        there = {row.interrupt.pk for row in rows}
+        return changed, [pk for pk in shown.rows if pk not in there]
 
     def arrivals(self, shown: Shown, since: datetime | None = None) -> dict[str, int]:
         """Open requests the page does not show yet, and how many of them are of high risk.

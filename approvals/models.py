@@ -11,12 +11,13 @@ from django.contrib.auth.models import Group
 from django.core.exceptions import ValidationError
 from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
-from django.db.models import Q
+from django.db.models import Case, Exists, OuterRef, Q, Value, When
 from django.utils import timezone
 
 from approvals import canonical
 from approvals.prepared import Prepared, Slot
 from approvals.states import (
+    RUN_AT_PAGE,
     RUN_ENDED,
     Delivery,
     ExecutionStatus,
@@ -189,6 +190,19 @@ class Policy(models.Model):
 class RunQuerySet(models.QuerySet["Run"]):
     def active(self) -> RunQuerySet:
         return self.exclude(status__in=RUN_ENDED)
+
+    def with_state(self) -> RunQuerySet:
+        return self.annotate(state=run_state())
+
+
+def run_state() -> Case:
+    """The status of a run as pages tell it: where one waits and no person is asked for
+    anything, it waits for its page."""
+    asked = Interrupt.objects.open().for_people().filter(run=OuterRef("pk"))
+    at_page = When(
+        Q(status=RunStatus.WAITING) & ~Exists(asked), then=Value(RUN_AT_PAGE)
+    )
+    return Case(at_page, default="status", output_field=models.CharField())
 
 
 class Run(models.Model):

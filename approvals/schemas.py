@@ -132,6 +132,9 @@ class Answer(Frozen):
     #: What the model is to be told when the call does not run, and beside its result when
     #: it does.
     text: str = ""
+    #: Of that text, what does not follow from verdict and arguments: a reviewer's own
+    #: words, or why the call does not run if no reviewer denied it.
+    note: str = ""
     arguments: dict[str, Any] | None = None
     answer: Any = None
     output: Any = None

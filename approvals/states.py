@@ -17,6 +17,9 @@ class RunStatus(TextChoices):
     IN_DOUBT = "in_doubt", "Outcome unknown"  # a person settles it: back to queued
 
 
+#: What pages say of a run that is ``waiting`` for the page that brought its tools only.
+RUN_AT_PAGE = "at_page"
+
 RUN_ENDED = frozenset({RunStatus.FINISHED, RunStatus.FAILED, RunStatus.CANCELLED})
 RUN_ACTIVE = frozenset(RunStatus) - RUN_ENDED
 

@@ -73,6 +73,7 @@ STATE_OF: dict[str, str] = {
     "running": "claimed",
     "inflight": "claimed",
     "waiting": "pending",
+    "at_page": "pending",
     "finished": "approved",
     "done": "approved",
     "in_doubt": "failed",
@@ -83,6 +84,7 @@ STATE_OF: dict[str, str] = {
 # Where the status itself says more than the state it is drawn as.
 STATUS_ICONS: dict[str, str] = {
     "queued": "clock",
+    "at_page": "app-window",
     "running": "loader-circle",
     "inflight": "loader-circle",
     "neutral": "dot",
@@ -113,6 +115,7 @@ def state_word(status: str) -> str:
         "running": _("Running"),
         "inflight": _("Running"),
         "waiting": _("Waiting for a person"),
+        "at_page": _("Waiting for its page"),
         "finished": _("Finished"),
         "done": _("Ran"),
         "in_doubt": _("Outcome unknown"),

@@ -15,8 +15,8 @@ from django.utils.translation import ngettext
 from approvals import canonical, cards, permissions
 from approvals.cases import Case, happened
 from approvals.forms import AnswerForm
-from approvals.models import AuditEntry, Run, Tool
-from approvals.states import InterruptKind, RunStatus
+from approvals.models import AuditEntry, Run, Tool, run_state
+from approvals.states import RUN_AT_PAGE, InterruptKind, RunStatus
 from hitlagents import catalog, conversations, events
 from hitlagents.adapters.base import AgentRunError, AgentSpec
 from hitlagents.models import QueuedMessage, RunInput, Thread
@@ -61,11 +61,11 @@ def listed(person: User) -> list[Listed]:
 
 
 def threads_with_state(person: User, agent: str) -> QuerySet[Thread]:
-    """A person's conversations with an agent, newest first, with ``status`` of their
+    """A person's conversations with an agent, newest first, with ``state`` of their
     last run."""
     last = Run.objects.filter(thread=OuterRef("pk")).order_by("-created", "-id")
     return conversations.threads_of(person, agent).annotate(
-        status=Subquery(last.values("status")[:1])
+        state=Subquery(last.values(told=run_state())[:1])
     )
 
 
@@ -209,6 +209,13 @@ class Chat:
             return False
         kinds = {each.kind for each in run.interrupts.all() if each.is_open}
         return kinds == {InterruptKind.CLIENT}
+
+    @property
+    def state(self) -> str:
+        """The newest run's status as pages tell it; empty before there is one."""
+        if self.run is None:
+            return ""
+        return RUN_AT_PAGE if self._waits_for_page else self.run.status
 
     @property
     def hint(self) -> str:

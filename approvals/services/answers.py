@@ -127,6 +127,9 @@ def answers_for(decisions: Sequence[Decision]) -> list[Answer]:
 
 def _answer(interrupt: Interrupt, decision: Decision) -> Answer:
     instead = held_back(decision)
+    text = instead or refusal_text(interrupt, decision) or beside_text(decision)
+    by_person = decision.reviewer is not None and not instead
+    plain = by_person and decision.verdict in (*GIVING, Verdict.DENY)
     return Answer(
         interrupt_id=interrupt.pk,
         call=ToolCall(
@@ -137,11 +140,18 @@ def _answer(interrupt: Interrupt, decision: Decision) -> Answer:
             framework_ref=interrupt.framework_ref,
         ),
         verdict=Verdict.DENY if instead else Verdict(decision.verdict),
-        text=instead or refusal_text(interrupt, decision) or beside_text(decision),
+        text=text,
+        note=decision.note.strip() if plain else _reason(text),
         arguments=None if instead else _loaded(decision.arguments),
         answer=_loaded(decision.answer),
         output=_loaded(decision.output),
     )
+
+
+def _reason(text: str) -> str:
+    """What the model is told of a call that does not run, without how that begins."""
+    reason = text.removeprefix("Not executed: ")
+    return reason[:1].upper() + reason[1:]
 
 
 def _loaded(text: str | None) -> Any:

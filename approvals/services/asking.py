@@ -13,10 +13,8 @@ from django.utils import timezone
 from approvals import canonical
 from approvals.models import Tool
 from approvals.schemas import APPROVED_SCHEMA, InterruptDraft, Suggest
-from approvals.services.tools import SUGGEST, title_of
+from approvals.services.tools import MAX_TITLE, SUGGEST, title_of
 from approvals.states import InterruptKind, Verdict
-
-MAX_TITLE = 200
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -183,7 +183,7 @@ def _enter_approved(
     if interrupt.digest_of(arguments) != decision.effective_digest:
         raise InvalidArguments("The decision does not fit its own arguments.")
     problem = misfit(
-        interrupt.tool_schema, arguments, closed=decision.arguments is not None
+        interrupt.tool_schema, arguments, typed=decision.arguments is not None
     )
     if problem:
         raise InvalidArguments(problem)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
+from uuid import UUID
 
 from jsonschema import Draft202012Validator, FormatChecker
 from jsonschema.exceptions import SchemaError
@@ -26,6 +27,12 @@ NOWHERE_ELSE: Registry[Any] = Registry()
 
 #: What checking a value may come to, other than faults.
 UNCHECKABLE = (Unresolvable, OverflowError, RecursionError)
+
+MAX_TITLE = 200
+#: A title without a template names so many arguments.
+MAX_PARTS = 3
+#: So many examples are told with what does not have their form.
+MAX_EXAMPLES = 3
 
 #: In the schema of a time: propose some (``schemas.Suggest``).
 SUGGEST = "x-suggest"
@@ -155,41 +162,38 @@ def _is_moment(value: object) -> bool:
 def misfit_of_answer(schema: str, value: str) -> str:
     """Why a canonical answer does not fit; empty if it does. Beside the schema itself, a
     ``date-time`` has to be a moment, with its zone."""
-    return misfit(schema, value) or _wrong(
-        _validator(schema, closed=False, times=True), value
-    )
+    return _misfit(schema, value, typed=True, times=True)
 
 
-def misfit(schema: str, value: str, *, closed: bool = False) -> str:
+def misfit(schema: str, value: str, *, typed: bool = False) -> str:
     """Why canonical ``value`` does not fit canonical ``schema``; empty if it does.
 
-    ``closed`` also refuses keys the schema does not name, for what a person typed.
+    ``typed``: a person wrote it. Then keys the schema does not name are refused too, and
+    patterns are told in words; a model reads the pattern itself.
     """
-    if not schema:
-        return ""
-    try:
-        validator = _validator(schema, closed=closed)
-    except SchemaError as error:
-        return f"The tool's own schema is broken: {error.message}."
-    return _wrong(validator, value)
+    return _misfit(schema, value, typed=typed, closed=typed)
 
 
 def faults_of_answer(schema: str, value: str) -> list[tuple[str, str]]:
     """What does not fit in a canonical answer, by the property it is in; empty for the
     answer as a whole. A schema that cannot be followed finds no fault here."""
-    try:
-        found = _faults(_validator(schema, closed=False, times=True), value)
-    except (SchemaError, *UNCHECKABLE):
-        return []
-    return [
-        (str(wrong.absolute_path[0]) if wrong.absolute_path else "", _message(wrong))
-        for wrong in found
-    ]
+    return _by_property(schema, value, times=True)
 
 
-def _wrong(validator: Draft202012Validator, value: str) -> str:
+def faults_of_arguments(schema: str, value: str) -> list[tuple[str, str]]:
+    """The same of canonical arguments that a person typed."""
+    return _by_property(schema, value, closed=True)
+
+
+def _misfit(
+    schema: str, value: str, *, typed: bool, closed: bool = False, times: bool = False
+) -> str:
+    if not schema:
+        return ""
     try:
-        found = _faults(validator, value)
+        found = _faults(_validator(schema, closed=closed, times=times), value)
+    except SchemaError as error:
+        return f"The tool's own schema is broken: {error.message}."
     except Unresolvable as error:
         return f"The schema refers to what is not in it: {error.ref}."
     except UNCHECKABLE:
@@ -197,8 +201,24 @@ def _wrong(validator: Draft202012Validator, value: str) -> str:
     lines = []
     for wrong in found[:5]:
         where = ".".join(str(part) for part in wrong.absolute_path) or "the arguments"
-        lines.append(f"{where}: {_message(wrong)}")
+        lines.append(f"{where}: {_message(wrong, typed=typed)}")
     return "; ".join(lines)
+
+
+def _by_property(
+    schema: str, value: str, *, closed: bool = False, times: bool = False
+) -> list[tuple[str, str]]:
+    try:
+        found = _faults(_validator(schema, closed=closed, times=times), value)
+    except (SchemaError, *UNCHECKABLE):
+        return []
+    return [
+        (
+            str(wrong.absolute_path[0]) if wrong.absolute_path else "",
+            _message(wrong, typed=True),
+        )
+        for wrong in found
+    ]
 
 
 def _faults(validator: Draft202012Validator, value: str) -> list[JSONSchemaFault]:
@@ -206,15 +226,30 @@ def _faults(validator: Draft202012Validator, value: str) -> list[JSONSchemaFault
     return sorted(found, key=lambda wrong: str(wrong.path))
 
 
-def _message(wrong: JSONSchemaFault) -> str:
+def _message(wrong: JSONSchemaFault, *, typed: bool) -> str:
     text = wrong.message
+    if typed and wrong.validator == "pattern":
+        text = f"“{_short(wrong.instance)}” {_form_asked(wrong.schema)}"
     return text if len(text) <= 300 else f"{text[:300]}…"
 
 
+def _form_asked(schema: Any) -> str:
+    """A pattern as people are told of it: in the words of who wrote the schema."""
+    said = schema.get("description")
+    examples = schema.get("examples")
+    texts = [
+        f"“{_short(each)}”"
+        for each in (examples if isinstance(examples, list) else [])[:MAX_EXAMPLES]
+        if isinstance(each, str)
+    ]
+    told = "does not have the form that is asked for"
+    if isinstance(said, str) and said.strip():
+        told += f": {' '.join(said.split()).rstrip('.')}"
+    return f"{told}, such as {', '.join(texts)}." if texts else f"{told}."
+
+
 @lru_cache(maxsize=256)
-def _validator(
-    schema: str, *, closed: bool, times: bool = False
-) -> Draft202012Validator:
+def _validator(schema: str, *, closed: bool, times: bool) -> Draft202012Validator:
     loaded = canonical.loads(schema)
     if closed and isinstance(loaded, dict) and "properties" in loaded:
         loaded.setdefault("additionalProperties", False)
@@ -226,33 +261,75 @@ def _validator(
 
 def decided_title(interrupt: Interrupt) -> str:
     """The title of what was decided: of the changed call, where a reviewer changed it."""
-    decision = interrupt.decision
-    if decision is None or decision.arguments is None:
-        return interrupt.title
-    tool = Tool.objects.filter(agent=interrupt.run.agent, name=interrupt.tool).first()
-    if tool is None or not tool.title:
-        return interrupt.title
-    return title_of(tool, interrupt.tool, decision.arguments)
+    return decided_titles([interrupt])[interrupt.pk]
+
+
+def decided_titles(interrupts: Iterable[Interrupt]) -> dict[UUID, str]:
+    """``decided_title`` of each, with one look at the registry for all of them."""
+    found = list(interrupts)
+    changed = {
+        each.pk: decision.arguments
+        for each in found
+        if (decision := each.decision) and decision.arguments is not None
+    }
+    titles = {each.pk: each.title for each in found}
+    if not changed:
+        return titles
+    named = Tool.objects.filter(name__in={each.tool for each in found})
+    tools = {(tool.agent, tool.name): tool for tool in named}
+    for each in found:
+        tool = tools.get((each.run.agent, each.tool))
+        if each.pk in changed and tool is not None and _names_call(each, tool):
+            titles[each.pk] = title_of(tool, each.tool, changed[each.pk])
+    return titles
+
+
+def _names_call(interrupt: Interrupt, tool: Tool) -> bool:
+    """Whether its title was made from the call, and not of what the agent said."""
+    return bool(tool.title) or interrupt.title.startswith(wording.humanise(tool.name))
 
 
 def title_of(tool: Tool | None, name: str, arguments: str) -> str:
     """The effect in one line, such as "Delete report.txt", at most 200 characters.
 
-    Only ``{parameter}`` of the tool's own template is replaced, and never a secret.
+    From the tool's own template, of which only ``{parameter}`` is replaced; without one,
+    the tool's name and its arguments. Never with a secret.
     """
+    values = canonical.loads(arguments)
+    if not isinstance(values, dict):
+        values = {}
+    secrets = set(tool.secrets) if tool is not None else set()
+    told = {key: value for key, value in values.items() if key not in secrets}
     template = tool.title if tool is not None else ""
     if not template:
-        return f"Run {name}"[:200]
-    values = canonical.loads(arguments)
-    secrets = set(tool.secrets) if tool is not None else set()
+        return _plain_title(name, told, whole=len(told) == len(values))
 
     def value_of(match: re.Match[str]) -> str:
-        key = match[1]
-        if not isinstance(values, dict) or key not in values or key in secrets:
-            return "…"
-        value = values[key]
-        text = value if isinstance(value, str) else canonical.dumps(value)
-        text = " ".join(text.split())
-        return text if len(text) <= 80 else f"{text[:79]}…"
+        return _short(told[match[1]]) if match[1] in told else "…"
 
-    return re.sub(r"\{(\w+)\}", value_of, template)[:200]
+    return re.sub(r"\{(\w+)\}", value_of, template)[:MAX_TITLE]
+
+
+def _plain_title(name: str, told: Mapping[str, Any], *, whole: bool) -> str:
+    """Such as "Delete file: report.txt" and "Pay: amount 20, to Ann, …". ``whole``: nothing
+    was taken out of what is told."""
+    simple = {
+        key: value
+        for key, value in told.items()
+        if isinstance(value, str | int | float) and _short(value)
+    }
+    parts = [
+        _short(value) if whole and len(told) == 1 else f"{key} {_short(value)}"
+        for key, value in list(simple.items())[:MAX_PARTS]
+    ]
+    if parts and not (whole and len(parts) == len(told)):
+        parts.append("…")
+    title = ": ".join(filter(None, (wording.humanise(name), ", ".join(parts))))
+    return title if len(title) <= MAX_TITLE else f"{title[: MAX_TITLE - 1]}…"
+
+
+def _short(value: Any) -> str:
+    """A value in a title: one line of it, and not all of a long one."""
+    text = value if isinstance(value, str) else canonical.dumps(value)
+    text = " ".join(text.split())
+    return text if len(text) <= 80 else f"{text[:79]}…"

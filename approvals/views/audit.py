@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 from uuid import UUID
 
@@ -15,10 +16,11 @@ from django.utils.dateparse import parse_date
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
 
-from approvals import audit, permissions
+from approvals import audit, permissions, services
 from approvals.cases import Happened, happened
 from approvals.http import DeskRequest, respond
 from approvals.models import AuditEntry, AuditHead, Interrupt
+from approvals.states import InterruptKind
 
 PAGE = 50
 #: A verified chain is not verified again for this long, unless somebody asks.
@@ -151,18 +153,38 @@ def _day(text: str) -> Any:
 
 
 def _rows(listed: list[AuditEntry]) -> list[dict[str, Any]]:
-    ids = {found.interrupt for found in listed if found.interrupt}
-    titles = dict(Interrupt.objects.filter(pk__in=ids).values_list("pk", "title"))
+    about = (
+        Interrupt.objects.filter(pk__in={found.interrupt for found in listed})
+        .select_related("run")
+        .only("kind", "title", "tool", "status", "run__agent")
+        .prefetch_related("decisions")
+    )
+    decided = services.decided_titles(about)
+    requests: dict[UUID | None, Interrupt] = {each.pk: each for each in about}
     lines: list[Happened] = happened(listed)
     return [
         {
             "entry": found,
             "line": line,
-            "title": titles.get(found.interrupt, "") if found.interrupt else "",
             "state": _STATES.get(found.action, "neutral"),
+            **_about(found, requests.get(found.interrupt), decided),
         }
         for found, line in zip(listed, lines, strict=True)
     ]
+
+
+def _about(
+    found: AuditEntry, request: Interrupt | None, decided: Mapping[UUID, str]
+) -> dict[str, Any]:
+    """The request an entry is about, as it was asked or as it was decided."""
+    if request is None:
+        return {"title": ""}
+    asked = found.action == "interrupt.opened"
+    return {
+        "title": request.title if asked else decided[request.pk],
+        # What is put to nobody has no page of its own.
+        "at_page": request.kind == InterruptKind.CLIENT,
+    }
 
 
 #: Which badge an action is drawn with.

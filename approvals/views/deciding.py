@@ -55,10 +55,9 @@ def decide(request: DeskRequest, pk: UUID) -> HttpResponse:
     incomplete = _incomplete(typed)
     if incomplete is not None:
         return _again(request, case, typed, incomplete, status=422)
-    confirmed = form.cleaned_data["confirmed"]
-    if verdict == Verdict.APPROVE and case.high_risk and not confirmed:
+    if _wants_confirming(case, verdict) and not form.cleaned_data["confirmed"]:
         # Without JavaScript the dialog comes as an answer of the server.
-        return _again(request, case, replace(typed, confirm=True), None)
+        return _again(request, case, replace(typed, confirm=verdict), None)
     ballot = Ballot(
         verdict=verdict,
         shown=form.cleaned_data["shown"],
@@ -99,7 +98,7 @@ def undo(request: DeskRequest, pk: UUID) -> HttpResponse:
         return redirect("interrupt", pk)
     context = detail(request, case, problem=problem)
     context |= {
-        "row": Row(interrupt=case.interrupt),
+        "row": Row(interrupt=case.interrupt, title=case.title),
         "current": pk,
         "focus_title": not problem,
     }
@@ -120,6 +119,12 @@ def _typed(request: DeskRequest, case: Case, verdict: Verdict, note: str) -> Typ
         note=note,
         answer_form=cards.answer_form(found, request.POST) if answers else None,
         edit_form=arguments_form(case, request.POST) if edits else None,
+    )
+
+
+def _wants_confirming(case: Case, verdict: Verdict) -> bool:
+    return verdict == Verdict.CANCEL_CALL or (
+        verdict == Verdict.APPROVE and case.high_risk
     )
 
 
@@ -158,7 +163,7 @@ def _again(
         return render(request, "approvals/card.html", context, status=status)
     shown = Shown.read(request.POST.getlist("row"))
     context |= {
-        "row": Row(interrupt=case.interrupt),
+        "row": Row(interrupt=case.interrupt, title=case.title),
         "current": case.interrupt.pk,
         "shown_rows": shown.rows,
     }
@@ -196,7 +201,7 @@ def _decided(request: DeskRequest, case: Case, *, as_card: bool) -> HttpResponse
         return redirect(reverse("interrupt", args=[following]) + desk.view.query())
     context: dict[str, Any] = {
         **list_frame(desk),
-        "row": Row(interrupt=case.interrupt),
+        "row": Row(interrupt=case.interrupt, title=case.title),
         "shown_rows": shown.rows,
         "toast": said,
         "toast_undo": case.undo_seconds and case.interrupt.pk,
@@ -209,7 +214,7 @@ def _decided(request: DeskRequest, case: Case, *, as_card: bool) -> HttpResponse
         context |= detail(request, opened)
         context |= {
             "current": following,
-            "next_row": Row(interrupt=opened.interrupt),
+            "next_row": Row(interrupt=opened.interrupt, title=opened.title),
             "focus_next": True,
         }
     else:

@@ -16,6 +16,7 @@ from approvals import permissions
 from approvals.cases import Case
 from approvals.http import DeskRequest, respond, url_or_empty, wants_fragment
 from approvals.inbox import Inbox, Shown, View
+from approvals.states import Verdict
 from approvals.views.showing import (
     TEMPLATE,
     Typed,
@@ -53,7 +54,10 @@ def inbox(request: DeskRequest) -> HttpResponse:
 def interrupt(request: DeskRequest, pk: UUID) -> HttpResponse:
     """The list with this request open; for htmx the request alone."""
     case = Case(visible(request, pk), request.user)
-    typed = Typed(edit_form=arguments_form(case) if "edit" in request.GET else None)
+    typed = Typed(
+        edit_form=arguments_form(case) if "edit" in request.GET else None,
+        confirm=Verdict.CANCEL_CALL if "cancel" in request.GET else "",
+    )
     if wants_fragment(request):
         return respond(request, TEMPLATE, "detail", detail(request, case, typed=typed))
     return page(request, case, typed=typed)

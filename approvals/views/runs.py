@@ -8,7 +8,7 @@ from uuid import UUID
 
 from django.contrib import messages
 from django.contrib.auth.decorators import login_required
-from django.db.models import Count, Q
+from django.db.models import Count, Q, QuerySet
 from django.http import Http404, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.urls import reverse
@@ -36,7 +36,7 @@ PAGE = 40
 def runs(request: DeskRequest) -> HttpResponse:
     """Runs one may see, newest first, a page at a time."""
     status = request.GET.get("status", "")
-    found = permissions.visible_runs(request.user).select_related("requester")
+    found = _visible_runs(request)
     if status in set(RunStatus):
         found = found.filter(status=status)
     else:
@@ -161,9 +161,12 @@ def settle(request: DeskRequest, pk: int) -> HttpResponse:
 
 
 def _visible(request: DeskRequest, pk: UUID) -> Run:
-    return get_object_or_404(
-        permissions.visible_runs(request.user).select_related("requester"), pk=pk
-    )
+    return get_object_or_404(_visible_runs(request), pk=pk)
+
+
+def _visible_runs(request: DeskRequest) -> QuerySet[Run]:
+    found = permissions.visible_runs(request.user)
+    return found.with_state().select_related("requester")
 
 
 def _cursor(text: str) -> tuple[Any, UUID] | None:

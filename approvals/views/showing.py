@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 from uuid import UUID
 
 from django.http import Http404, HttpResponse
@@ -18,7 +18,7 @@ from approvals.forms import AnswerForm, ArgumentsForm
 from approvals.http import DeskRequest, safe_next, url_or_empty
 from approvals.inbox import Inbox, Listing, Shown, View
 from approvals.models import Decision, Interrupt
-from approvals.states import InterruptKind
+from approvals.states import InterruptKind, Verdict
 
 TEMPLATE = "approvals/inbox.html"
 
@@ -30,8 +30,9 @@ class Typed:
     note: str = ""
     answer_form: AnswerForm | None = None
     edit_form: ArgumentsForm | None = None
-    #: The confirmation stands open on the page, because there is no JavaScript to ask.
-    confirm: bool = False
+    #: The confirmation of this stands open on the page, because there is no JavaScript
+    #: to ask.
+    confirm: Verdict | Literal[""] = ""
 
 
 NOTHING = Typed()

@@ -207,6 +207,45 @@ def test_m11_a_question_of_a_node_is_titled_by_what_it_asks(
     assert found.verdicts == ["answer", "deny"]
 
 
+@pytest.mark.parametrize(
+    ("arguments", "title"),
+    [
+        ({"filename": "report.txt"}, "Wipe disk: report.txt"),
+        ({"to": "Ann", "amount": 2.5}, "Wipe disk: amount 2.5, to Ann"),
+        ({"a": True, "b": None, "c": [1]}, "Wipe disk: a true, …"),
+        ({"d": 4, "c": 3, "b": 2, "a": 1}, "Wipe disk: a 1, b 2, c 3, …"),
+        ({"deep": {"x": 1}}, "Wipe disk"),
+        ({"pin": "4711"}, "Wipe disk"),
+        ({"pin": "4711", "disk": "sda"}, "Wipe disk: disk sda, …"),
+        ({"text": "  one\n two "}, "Wipe disk: one two"),
+        ({"text": "x" * 100}, f"Wipe disk: {'x' * 79}…"),
+        ({name * 60: "x" * 90 for name in "abc"}, None),
+        ({}, "Wipe disk"),
+    ],
+)
+def test_m10_a_call_without_a_title_of_its_own_is_told_by_name_and_arguments(
+    tools, make_run, arguments, title
+):
+    wipe = ToolSpec(name="wipe_disk", secrets=("pin",))
+    services.register_tools(AGENT, [*TOOLS, wipe])
+    found = asked(make_run(), call("wipe_disk", **arguments))
+    if title is None:
+        assert (len(found.title), found.title[-1]) == (200, "…")
+    else:
+        assert found.title == title
+
+
+def test_m10_what_a_reviewer_changed_is_in_the_title_without_a_template(
+    tools, make_run, rita
+):
+    services.register_tools(AGENT, [*TOOLS, ToolSpec(name="wipe_disk")])
+    to_ops("wipe_disk")
+    found = asked(make_run(), call("wipe_disk", disk="sda"))
+    services.decide(found.pk, ballot(found, arguments={"disk": "sdb"}), reviewer=rita)
+    found.refresh_from_db()
+    assert services.decided_title(found) == "Wipe disk: sdb"
+
+
 # Answering
 
 

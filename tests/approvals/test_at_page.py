@@ -7,6 +7,8 @@ import time
 
 import pytest
 from django.contrib.auth.models import Group
+from django.test import Client
+from django.urls import reverse
 
 from approvals import live, permissions, services
 from approvals.exceptions import InvalidArguments, NotDecided, NotFound, RunEnded
@@ -159,6 +161,32 @@ def test_no_inbox_has_it(paused, owen, ada, django_assert_num_queries):
         assert found.listing().open_rows == []
     [at_page] = run.interrupts.at_page()
     assert permissions.own_question(run.requester, at_page.pk) is None
+
+
+def test_m11_pages_say_that_such_a_run_waits_for_its_page(paused, mia, ada):
+    run = paused()
+    for person, name, args in (
+        (mia, "runs", []),
+        (mia, "run", [run.pk]),
+        (ada, "admin:approvals_run_changelist", []),
+    ):
+        client = Client()
+        client.force_login(person)
+        page = client.get(reverse(name, args=args)).content.decode()
+        assert "Waiting for its page" in page, name
+        assert "Waiting for a person" not in page, name
+
+
+def test_m11_a_run_that_waits_for_both_waits_for_a_person(paused, mia):
+    run = paused(pick(), call(call_id="call-2"))
+    client = Client()
+    client.force_login(mia)
+    page = client.get(reverse("run", args=[run.pk])).content.decode()
+    assert "Waiting for a person" in page
+    request = page[page.index('id="requests-title"') :]
+    assert "Waiting for its page" in request[: request.index("pick_colour")]
+    page = page.replace(request, "")
+    assert "Waiting for its page" not in page
 
 
 def test_no_socket_but_that_of_its_run_hears_of_it(

@@ -12,8 +12,9 @@ from django.urls import reverse
 
 from approvals import audit, exports, services
 from approvals.models import AuditEntry
+from approvals.schemas import ClientTool, InterruptDraft
 from approvals.states import Verdict
-from tests.plugins.cast import ballot
+from tests.plugins.cast import ballot, call
 
 HTMX = {"HX-Request": "true"}
 
@@ -53,6 +54,30 @@ def test_entries_are_listed(as_aud, decided):
     assert "Denied" in page
     assert "Rita Okafor" in page
     assert reverse("interrupt", args=[decided.pk]) in page
+
+
+def test_what_was_changed_is_named_as_it_was_decided(as_aud, interrupt, rita):
+    changed = {"filename": "other.txt"}
+    services.decide(interrupt.pk, ballot(interrupt, arguments=changed), reviewer=rita)
+    rows = as_aud.get(reverse("audit")).context["rows"]
+    titles = {row["entry"].action: row["title"] for row in rows}
+    assert titles["interrupt.opened"] == "Delete file-1.txt"
+    assert titles["interrupt.approved"] == "Delete other.txt"
+
+
+def test_a_call_to_a_page_leads_to_its_run(as_aud, make_run):
+    """Nobody is asked, so no page of a request has it."""
+    run = make_run()
+    claim = services.claim_run(run.pk, owner="worker")
+    draft = InterruptDraft(call=call("pick_colour"), verdicts=tuple(Verdict))
+    tools = [ClientTool(name="pick_colour", description="", parameters={})]
+    services.open_interrupts(
+        run.pk, attempt=claim.attempt, drafts=[draft], client_tools=tools
+    )
+    page = as_aud.get(reverse("audit")).content.decode()
+    assert reverse("interrupt", args=[run.interrupts.get().pk]) not in page
+    link = f'<a href="{reverse("run", args=[run.pk])}"><bdi dir="auto">pick_colour on'
+    assert link in page
 
 
 @pytest.mark.parametrize("who", ["rita", "owen", "eve"])

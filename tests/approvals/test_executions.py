@@ -103,7 +103,7 @@ def test_m15_the_model_is_told_what_a_reviewer_changed(transfer, fin):
         "Whoever decided this noted: Half of it."
     )
     [answer] = claim.answers
-    assert answer.text == told
+    assert (answer.text, answer.note) == (told, "Half of it.")
     permit = enter(transfer, claim.attempt)
     assert isinstance(permit, Permit)
     assert permit.note == told

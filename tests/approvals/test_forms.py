@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from approvals.forms import AnswerForm, ArgumentsForm, asks_more
+from approvals.services.tools import misfit, misfit_of_answer
 
 
 def answered(schema: dict[str, Any] | None, data: dict[str, str]) -> Any:
@@ -235,7 +236,7 @@ def test_b42_several_of_a_list_are_chosen_and_keep_their_type():
     [
         ("floor", "10", "maximum of 9"),
         ("floor", "-1", "minimum of 0"),
-        ("code", "abc", "does not match"),
+        ("code", "abc", "does not have the form that is asked for"),
         ("mail", "nobody", "valid email"),
         ("days", [], "non-empty"),
         ("days", ["9"], "not one of the available choices"),
@@ -247,6 +248,45 @@ def test_b42_what_the_schema_forbids_is_told_at_its_field(name, typed, told):
     form = AnswerForm(json.dumps(RICH), good | {f"answer-{name}": typed})
     assert list(form.errors) == [name]
     assert told in str(form.errors[name])
+
+
+CODE = {
+    "type": "string",
+    "pattern": "^[A-Z]{3}$",
+    "description": "Three\ncapital letters.",
+    "examples": ["ABC", 5, "XYZ"],
+}
+
+
+@pytest.mark.parametrize(
+    ("left_out", "told"),
+    [
+        ((), "asked for: Three capital letters, such as “ABC”, “XYZ”."),
+        (("examples",), "asked for: Three capital letters."),
+        (("description",), "asked for, such as “ABC”, “XYZ”."),
+        (("description", "examples"), "asked for."),
+    ],
+)
+def test_b42_a_pattern_is_told_in_the_words_of_its_schema(left_out, told):
+    part = {name: each for name, each in CODE.items() if name not in left_out}
+    schema = json.dumps(thing(code=part))
+    form = AnswerForm(schema, {"answer-code": "abc"})
+    assert form.errors["code"] == [f"“abc” does not have the form that is {told}"]
+    form = ArgumentsForm('{"code": "ABC"}', schema, {"argument-code": "abc"})
+    assert form.errors["code"] == [f"“abc” does not have the form that is {told}"]
+    for found in (
+        misfit_of_answer(schema, '{"code":"abc"}'),
+        misfit(schema, '{"code":"abc"}', typed=True),
+    ):
+        assert found == f"code: “abc” does not have the form that is {told}"
+    # A model reads the pattern itself.
+    assert "^[A-Z]{3}$" in misfit(schema, '{"code":"abc"}')
+
+
+def test_b42_what_was_there_before_is_no_fault_of_the_person():
+    schema = json.dumps(thing(code=CODE, size={"type": "integer"}))
+    unchanged = {"argument-code": "abc", "argument-size": "3"}
+    assert ArgumentsForm('{"code": "abc", "size": 3}', schema, unchanged).is_valid()
 
 
 def test_b27_an_empty_list_is_an_answer_where_one_is_asked_for():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import uuid
 from datetime import UTC, datetime, timedelta
 from html import unescape
@@ -10,13 +11,15 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
+from django.db import connection
 from django.test import Client
+from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django.utils import timezone
 
 from approvals import permissions, services
 from approvals.cases import Case
-from approvals.models import AuditEntry, Interrupt, Policy
+from approvals.models import AuditEntry, Decision, Interrupt, Policy
 from approvals.schemas import InterruptDraft, ToolSpec
 from approvals.states import InterruptKind, Verdict
 from tests.plugins.cast import AGENT, FINANCE, OPS, TOOLS, ballot, call
@@ -189,6 +192,41 @@ def test_only_posts_change_anything(name, as_rita, interrupt):
 
 
 # Deciding without JavaScript
+
+
+@pytest.mark.parametrize("htmx", [False, True])
+@pytest.mark.parametrize("place", ["inbox", "card"])
+def test_m3_cancelling_a_call_asks_once_more(as_rita, interrupt, htmx, place):
+    said = {"note": "Wrong file.", "place": place}
+    response = post(as_rita, interrupt, "cancel_call", htmx=htmx, **said)
+    page = response.content.decode()
+    assert response.status_code == 200
+    assert ">Wrong file.</textarea>" in page
+    if place == "inbox":
+        dialog = page[page.index('id="cancel-call"') :]
+        assert dialog.startswith(
+            'id="cancel-call" aria-labelledby="cancel-call-title" open>'
+        )
+    interrupt.refresh_from_db()
+    assert interrupt.is_open
+    post(as_rita, interrupt, "", confirmed="cancel_call", htmx=htmx, **said)
+    interrupt.refresh_from_db()
+    assert interrupt.status == "cancelled"
+    assert interrupt.decision is not None
+    assert interrupt.decision.note == "Wrong file."
+
+
+def test_m3_the_menu_leads_to_that_question_without_javascript(as_rita, interrupt):
+    """And no button of the menu sends the form of the decision by an Enter in a field."""
+    page = as_rita.get(url(interrupt)).content.decode()
+    menu = page[page.index('id="more"') : page.index('id="detail-title"')]
+    assert f'href="{url(interrupt)}?cancel"' in menu
+    assert "form=" not in menu
+    asked = as_rita.get(url(interrupt), {"cancel": ""}).content.decode()
+    assert 'id="cancel-call" aria-labelledby="cancel-call-title" open>' in asked
+    assert 'id="cancel-call" aria-labelledby="cancel-call-title">' in page
+    interrupt.refresh_from_db()
+    assert interrupt.is_open
 
 
 def test_approving_a_risky_call_asks_once_more(as_rita, interrupt):
@@ -606,6 +644,30 @@ def test_many_rows_cost_few_queries(
         as_rita.get(reverse("inbox"))
 
 
+def test_titles_of_many_changed_calls_cost_one_query(rita, as_rita, make_interrupts):
+    def queries():
+        with CaptureQueriesContext(connection) as seen:
+            as_rita.get(reverse("inbox"))
+        return len(seen)
+
+    asked = make_interrupts(6)
+    for number, interrupt in enumerate(asked):
+        edit = {"filename": f"changed-{number}.txt"} if number else None
+        services.decide(interrupt.pk, ballot(interrupt, arguments=edit), reviewer=rita)
+    page = as_rita.get(reverse("inbox")).content.decode()
+    assert [page.count(f"Delete changed-{number}.txt<") for number in range(6)] == [
+        0,
+        1,
+        1,
+        1,
+        1,
+        1,
+    ]
+    many = queries()
+    Decision.objects.exclude(interrupt__in=asked[:2]).update(arguments=None)
+    assert queries() == many
+
+
 def test_the_agent_is_named(as_rita, interrupt):
     assert AGENT in as_rita.get(url(interrupt)).content.decode()
 
@@ -640,6 +702,57 @@ def test_edits_that_no_record_can_hold_are_told_at_the_form(
     assert response.status_code == 422
     found.refresh_from_db()
     assert found.is_open
+
+
+def described(page: str, name: str) -> str:
+    """The text of all that a field is described by."""
+    field = re.search(rf'<(?:input|textarea)[^>]*name="{name}"[^>]*>', page)
+    assert field is not None
+    ids = re.search(r'aria-describedby="([^"]+)"', field[0])
+    assert ids is not None
+    assert 'aria-invalid="true"' in field[0]
+    assert " autofocus" in field[0]
+    parts = [
+        re.search(rf'<div[^>]* id="{id}">(.*?)</div>', page) for id in ids[1].split()
+    ]
+    return " ".join(part[1] for part in parts if part is not None)
+
+
+@pytest.mark.parametrize("place", ["inbox", "card"])
+def test_b42_a_wrong_answer_is_told_in_words_at_its_field(as_rita, make_run, place):
+    code = {"type": "string", "pattern": "^[A-Z]{3}$", "description": "Three capitals."}
+    schema = {"type": "object", "properties": {"code": code}, "required": ["code"]}
+    run = make_run()
+    claim = services.claim_run(run.pk, owner="worker")
+    assert claim is not None
+    draft = InterruptDraft(call=call(), response_schema=schema, verdicts=tuple(Verdict))
+    services.open_interrupts(run.pk, attempt=claim.attempt, drafts=[draft])
+    found = run.interrupts.get()
+    wrong = {"answer-code": "abc", "confirmed": "approve", "place": place}
+    response = post(as_rita, found, "approve", htmx=True, **wrong)
+    page = unescape(response.content.decode())
+    assert response.status_code == 422
+    assert "^[A-Z]" not in page
+    told = described(page, "answer-code")
+    assert "Three capitals." in told
+    assert "“abc” does not have the form that is asked for" in told
+
+
+def test_b42_a_wrong_argument_is_told_in_words_at_its_field(as_rita, make_interrupts):
+    code = {"type": "string", "pattern": "^[A-Z]{3}$"}
+    spec = ToolSpec(
+        name="delete_odd", parameters={"type": "object", "properties": {"code": code}}
+    )
+    services.register_tools(AGENT, [*TOOLS, spec])
+    (found,) = make_interrupts([call("delete_odd", code="ABC")])
+    wrong = {"argument-code": "abc", "editing": "1"}
+    response = post(as_rita, found, "approve", htmx=True, **wrong)
+    page = unescape(response.content.decode())
+    assert response.status_code == 422
+    told = described(page, "argument-code")
+    assert "“abc” does not have the form that is asked for." in told
+    assert "'abc' does not match" not in page
+    assert "Some arguments cannot be used." in page
 
 
 def test_b53_nothing_hides_in_the_words_of_a_form_or_a_toast(as_rita, make_run):

@@ -282,6 +282,22 @@ def test_m9_a_reload_while_it_waits_loses_nothing(open_chat, way):
     expect(chat.calls("delete_file")).to_have_count(1)
 
 
+@pytest.mark.parametrize("way", WAYS)
+def test_m6_a_message_while_a_request_is_open_waits_for_it(open_chat, way):
+    chat = open_chat("admin", way=way)
+    chat.ask("Please delete report.txt")
+    expect(chat.transcript).to_contain_text("reaches the agent after the open request")
+    chat.say("Which files are there?")
+    expect(chat.state).to_have_text("1 open request")
+    expect(chat.page.get_by_role("alert")).to_have_count(0)
+    expect(chat.requests).to_have_count(1)
+    picture(chat.page, f"copilotkit-meanwhile-{way}")
+    chat.press("Approve")
+    expect(chat.transcript).to_contain_text("Deleted report.txt.")
+    expect(chat.transcript).to_contain_text("The workspace holds 3 files")
+    expect(chat.state).to_have_text("At rest")
+
+
 def test_m2_who_may_not_decide_is_told_and_asked_again(open_chat):
     chat = open_chat("member")
     chat.ask("Please delete report.txt")
@@ -434,8 +450,7 @@ def test_m5_a_page_of_the_site_needs_no_token(open_page, address):
     page.fill("[name=username]", "admin")
     page.fill("[name=password]", DEMO_PASSWORD)
     page.get_by_role("button", name="Sign in", exact=True).click()
-    page.wait_for_url(address)
-    page.get_by_role("button", name="Connect").click()
+    # Whoever has signed in is let in without another click.
     page.get_by_role("combobox", name="Agent").select_option("file-ops")
     chat = Chat(page)
     chat.press("Please delete report.txt")
@@ -444,6 +459,10 @@ def test_m5_a_page_of_the_site_needs_no_token(open_page, address):
     )
     chat.press("Approve")
     expect(chat.transcript).to_contain_text("Deleted report.txt.")
+    chat.press("Leave")
+    expect(page.locator(".entrance")).to_contain_text("You are signed in on this site")
+    expect(page.get_by_role("link", name="Sign in on this site")).to_have_count(0)
+    picture(page, "copilotkit-left")
 
 
 def test_a_token_stands_in_no_address_and_is_forgotten_on_leaving(

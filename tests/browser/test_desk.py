@@ -20,6 +20,9 @@ PHONE = {"width": 390, "height": 844}
 #: The narrowest page that must not scroll sideways (WCAG 1.4.10).
 REFLOW = {"width": 320, "height": 640}
 
+#: Milliseconds for the first run of an agent on a busy machine.
+FIRST_RUN = 90_000
+
 FOCUS = """(e => e.id || e.name || e.className)(document.activeElement)"""
 TOPS = """[...document.querySelectorAll('.row-i')].map(
     row => [row.id, row.getBoundingClientRect().top])"""
@@ -266,6 +269,36 @@ def test_all_of_it_without_javascript(member, reviewer, sign_in):
     expect(plain.locator(".toast-x")).to_contain_text("Approved “Delete report.txt”")
 
 
+@pytest.mark.parametrize("script", [True, False], ids=["script", "plain"])
+def test_m3_cancelling_a_call_asks_once_more(member, sign_in, script):
+    member.goto("/agents/scheduler/")
+    member.fill("#message", "Please schedule a 1:1 with Alice")
+    member.keyboard.press("Control+Enter")
+    expect(member.locator(".icard-open").first).to_be_visible(timeout=FIRST_RUN)
+    person = sign_in("support-reviewer", java_script_enabled=script)
+    person.goto("/inbox/")
+    rows(person, "Alice").first.click()
+    if script:
+        person.fill("#decide [data-note]", "On holiday")
+        person.click("[popovertarget=more]")
+        person.get_by_role("link", name="Cancel this call").click()
+        person.click("dialog:modal [data-close]")
+        expect(person.locator(".d-top .st")).to_have_text("Pending")
+        person.click("[popovertarget=more]")
+        person.get_by_role("link", name="Cancel this call").click()
+        expect(person.locator("#cancel-call [data-close]")).to_be_focused()
+    else:
+        person.goto(f"{person.url.partition('?')[0]}?cancel")
+        person.fill("#decide [data-note]", "On holiday")
+        expect(person.locator("#cancel-call a")).to_have_text("Go back")
+    person.click("#cancel-call [name=confirmed]")
+    told = "#toast" if script else ".toast-x"
+    expect(person.locator(told)).to_contain_text(
+        "Cancelled “Schedule “1:1” with Alice”"
+    )
+    expect(member.locator(".icard-done")).to_contain_text("“On holiday”")
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("size", [None, PHONE, REFLOW], ids=["desk", "phone", "narrow"])
 def test_every_page_is_accessible_and_fits(member, reviewer, sign_in, scheme, size):
@@ -395,7 +428,7 @@ def test_b04_while_one_decision_is_sent_no_other_can_be(member, reviewer):
     reviewer.keyboard.press("Enter")
     held.until(1)
     buttons = reviewer.locator("#decide button, button[form=decide]")
-    assert buttons.count() == 5
+    assert buttons.count() == 6
     for button in buttons.all():
         expect(button).to_be_disabled()
     reviewer.locator("#decide button[value=deny]").dispatch_event("click")

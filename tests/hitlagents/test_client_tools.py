@@ -158,6 +158,17 @@ def test_our_own_chat_says_what_it_waits_for(waiting, thread, mia, client):
     assert 'name="verdict"' not in page
 
 
+def test_m11_badges_of_conversations_say_it_too(waiting, thread, mia, client):
+    for address in (
+        url(thread),
+        reverse("agents"),
+        reverse("run-events", args=[waiting.pk]),
+    ):
+        page = read(client, mia, address)
+        assert "Waiting for its page" in page, address
+        assert "Waiting for a person" not in page, address
+
+
 def test_our_own_chat_shows_what_the_page_answered(waiting, thread, mia, client):
     interrupt = waiting.interrupts.get()
     services.answer_client_call(interrupt.pk, "crimson", actor=mia)

@@ -102,7 +102,7 @@ def test_m11_a_mail_is_sent_as_the_reviewer_left_it(thread, rita):
     assert not OutboxMail.objects.exists()
 
     edited = {**mail, "subject": "Your lamp", "body": "Dear Dana,\n\nsorry!"}
-    decide(asked, rita, arguments=edited)
+    decide(asked, rita, arguments=edited, note="Shorter.")
     run = advance(run)
     assert run.status == RunStatus.FINISHED, run.error
     [sent] = OutboxMail.objects.all()
@@ -112,7 +112,12 @@ def test_m11_a_mail_is_sent_as_the_reviewer_left_it(thread, rita):
         "Dear Dana,\n\nsorry!",
     )
     assert sent.thread_id == thread.pk
-    assert said(run) == "Sent “Your lamp” to dana@whitfield.example."
+    told = said(run)
+    assert told.startswith(
+        "Sent “Your lamp” to dana@whitfield.example. The reviewer had"
+    )
+    assert 'subject (was "About invoice 1042", now "Your lamp").' in told
+    assert told.endswith("It was noted with it: “Shorter.”.")
     decision = asked.decisions.get()
     assert decision.delivery == Delivery.APPLIED
 

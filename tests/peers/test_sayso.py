@@ -15,6 +15,7 @@ import pytest
 
 from approvals.models import ToolExecution
 from approvals.states import ExecutionStatus, RunStatus, Verdict
+from hitlagents import events
 from hitlagents.demo.people import DEMO_PASSWORD
 from hitlagents.remote.profiles import Profile
 from tests.hitlagents.driving import decide, results, yes
@@ -22,6 +23,8 @@ from tests.peers.conftest import PATIENCE, no
 from tests.served import Served
 
 pytestmark = [pytest.mark.once, pytest.mark.django_db(transaction=True)]
+
+DELTA = "TEXT_MESSAGE_CONTENT"
 
 #: Lets whoever talks to the agent file-ops decide; with its other agents it stays a no.
 SET_UP = """
@@ -91,6 +94,12 @@ def other(process, behind_desk):
     return process
 
 
+def said(run):
+    """All that its agent said."""
+    shown = [members for event, members in events.shown(run) if event.type == DELTA]
+    return "".join(members["delta"] for members in shown)
+
+
 def test_m2_approved_here_it_runs_there_once(other, say, rita):
     before = len(other.ran)
     run = say("delete report.txt")
@@ -110,13 +119,18 @@ def test_m3_mixed_answers_and_a_note_get_there(other, say, rita):
     run = decide(run, rita, yes(), no("We still need it."))
     assert run.status == RunStatus.FINISHED
     assert len(other.ran) == before + 1
-    assert any("We still need it." in told for told in results(run))
+    denied = "Not executed: a reviewer denied this call. We still need it."
+    assert denied in results(run)
 
 
 def test_m4_edited_arguments_run_there(other, say, rita):
-    run = decide(say("delete a.txt"), rita, yes(arguments={"filename": "report.txt"}))
+    edited = yes(arguments={"filename": "report.txt"}, note="Only the report.")
+    run = decide(say("delete a.txt"), rita, edited)
     assert run.status == RunStatus.FINISHED
     assert other.ran[-1] == '{"filename":"report.txt"}'
+    told = said(run)
+    assert told.count("The reviewer had changed it") == 1
+    assert told.endswith("It was noted with it: “Only the report.”.")
 
 
 def test_m3_denied_there_first_nothing_runs_and_the_case_says_so(other, say, rita):

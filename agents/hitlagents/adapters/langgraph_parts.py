@@ -107,8 +107,8 @@ async def call_tool(
     names the effect within the run. A call that the node had reviewed before (an interrupt
     with an ``action_request``) is that call, with the reviewer's arguments.
 
-    Returns what the model would read of it: the result, and that a reviewer changed the
-    arguments unless the node knows that from its own ``interrupt``.
+    Returns what the model would read of it: the result, and below it that a reviewer
+    changed the arguments, and what they noted.
     """
     return await ADVANCE.get().step(tool, arguments, body, key)
 

@@ -615,9 +615,7 @@ class Advance(HostedAdvance):
         await self._tell_call(call)
         if call.kind == "step" and call.held:
             interrupt(_held_call(call, arguments))
-        told = await self._guard(call, body)
-        # The node that had the call reviewed was given the reviewer's arguments itself.
-        return told.result if call.kind == "review" else told.text
+        return (await self._guard(call, body)).text
 
     def _reviewed(self, tool: str, arguments: str) -> Call | None:
         """The call a node had reviewed, by the arguments it showed or was told."""

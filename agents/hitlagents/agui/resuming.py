@@ -269,11 +269,12 @@ def _too_late(interrupt: Interrupt) -> Notice:
             f"{decision.by} already decided this: {interrupt.get_status_display()}. "
             "Your answer was not used."
         )
-    return _notice(interrupt, "already_decided", f"{interrupt.title}: {told}")
+    title = services.decided_title(interrupt)
+    return _notice(interrupt, "already_decided", f"{title}: {told}")
 
 
 def _words(error: ApprovalsError, interrupt: Interrupt) -> str:
-    told = f"{interrupt.title}: {error.message}"
+    told = f"{services.decided_title(interrupt)}: {error.message}"
     if isinstance(error, InvalidDecision) and error.field == "note":
         told += " Send it as “note” beside “approved”."
     return told

@@ -180,7 +180,15 @@ def _outcome(call: Call | None, text: str, part: Part) -> str:
     """One result in sentences. A reviewer may have changed the arguments, so what was
     done is quoted from the result, never from the call."""
     given, beside = apart(text)
-    told = _given(call, given, part)
+    return _with(_given(call, given, part), beside)
+
+
+def with_beside(text: str) -> str:
+    """What a call gave as it is, and what the desk tells beside it in our words."""
+    return _with(*apart(text))
+
+
+def _with(told: str, beside: str) -> str:
     if beside.startswith(CHANGED):
         changed = beside.removeprefix(CHANGED).partition(CHANGED_END)[0]
         told = f"{told} The reviewer had changed it: {changed}."

@@ -29,6 +29,7 @@ from typing_extensions import TypedDict
 from hitlagents.adapters.langgraph_parts import agent, call_tool, chat_model
 from hitlagents.demo import outbox, scripted_support, tickets
 from hitlagents.demo.outbox import Mail
+from hitlagents.demo.scripted import with_beside
 from hitlagents.engine.threads import in_database
 from hitlagents.toolcall import TOOL_CONTEXT, ToolError
 
@@ -232,7 +233,7 @@ async def review(state: Reply) -> Command[Literal["draft", "send", "__end__"]]:
 async def send(state: Reply) -> dict[str, Any]:
     """The mail that was reviewed, and no other: the guard sees to that."""
     told = await call_tool("send_email", state["mail"], send_email)
-    return {"messages": [AIMessage(told)]}
+    return {"messages": [AIMessage(with_beside(told))]}
 
 
 def _end(text: str) -> Command[Any]:

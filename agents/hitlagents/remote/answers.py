@@ -41,15 +41,15 @@ def entry(
         return Entry(shape=_cancelled(waiting))
     approved = answer.verdict == Verdict.APPROVE
     payload: dict[str, Any] = {_yes_key(waiting): approved}
-    note = ""
+    note, words = "", _words(waiting, answer)
     if approved:
         payload |= _beside(waiting, answer.answer) if habits.takes_extras else {}
         if answer.arguments is not None:
             payload["editedArgs"] = dict(arguments or answer.arguments)
-    if habits.takes_extras and answer.text:
+    if habits.takes_extras and words:
         note = note_key(waiting.schema)
         if note:
-            payload[note] = answer.text
+            payload[note] = words
     if habits.echoes_call or "toolCall" in _properties(waiting):
         payload["toolCall"] = {
             "callId": waiting.tool_call_id,
@@ -57,6 +57,19 @@ def entry(
             "arguments": _as_sent(waiting.arguments),
         }
     return Entry(shape=_resolved(waiting, payload), carries_note=bool(note))
+
+
+def _words(waiting: OpenInterrupt, answer: Answer) -> str:
+    """What the agent is told with a verdict, where it has a place for that.
+
+    Another Sayso puts words of its own before a note, so it gets the note alone; its rules
+    may want one of a denial.
+    """
+    if not waiting.of_desk:
+        return answer.text
+    if answer.note or answer.verdict == Verdict.APPROVE:
+        return answer.note
+    return "No reason was given."
 
 
 def unfit(waiting: OpenInterrupt, answer: Answer, habits: Habits) -> str:

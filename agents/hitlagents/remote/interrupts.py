@@ -67,6 +67,8 @@ class OpenInterrupt:
     arguments: str = "{}"
     #: The remote's response schema, tamed.
     schema: Mapping[str, Any] = field(default_factory=dict)
+    #: Another Sayso asks: it tells its agent of the verdict and of changes by itself.
+    of_desk: bool = False
 
     @property
     def key(self) -> tuple[int, str]:
@@ -86,6 +88,7 @@ class OpenInterrupt:
             "kind": str(self.kind.value),
             "arguments": self.arguments,
             "schema": dict(self.schema),
+            "of_desk": self.of_desk,
         }
 
     @classmethod
@@ -100,6 +103,7 @@ class OpenInterrupt:
             kind=InterruptKind(state["kind"]),
             arguments=str(state["arguments"]),
             schema=dict(state["schema"]),
+            of_desk=bool(state.get("of_desk")),
         )
 
 
@@ -208,6 +212,7 @@ class _Reader:
             kind=kind,
             arguments=_as_object(arguments),
             schema=tamed(interrupt.get("responseSchema")),
+            of_desk=_is_of_desk(interrupt),
         )
 
     def _call_id(self, streamed: StreamedCall | None, remote: str) -> str:
@@ -405,6 +410,12 @@ def _described(interrupt: Mapping[str, Any]) -> tuple[str, Any]:
         if "raw" in part:
             return "", _raw_arguments(part["raw"])
     return _text(metadata.get("tool_name")), metadata.get("tool_input")
+
+
+def _is_of_desk(interrupt: Mapping[str, Any]) -> bool:
+    metadata = interrupt.get("metadata")
+    ours = metadata.get("sayso") if isinstance(metadata, Mapping) else None
+    return isinstance(ours, Mapping) and "digest" in ours
 
 
 def _raw_arguments(raw: Any) -> Any:

@@ -54,7 +54,7 @@ def download(request: DeskRequest, pk: UUID) -> HttpResponseBase:
 
 
 def _visible(request: HttpRequest, pk: UUID) -> Run:
-    return get_object_or_404(permissions.visible_runs(request.user), pk=pk)
+    return get_object_or_404(permissions.visible_runs(request.user).with_state(), pk=pk)
 
 
 def _number(text: str) -> int | None:

@@ -8,6 +8,7 @@ import { Entrance } from "./Entrance";
 export function App() {
   const [desk, setDesk] = useState<Desk | null>(null);
   const [problem, setProblem] = useState("");
+  const [signedIn, setSignedIn] = useState(false);
   const [waiting, setWaiting] = useState(() => remembered() !== null);
 
   const enter = useCallback(async (access: Access) => {
@@ -16,6 +17,7 @@ export function App() {
     try {
       setDesk(await reach(access));
       remember(access);
+      if (!access.token) setSignedIn(true);
     } catch (error) {
       setProblem((error as Error).message);
     }
@@ -33,7 +35,9 @@ export function App() {
   };
 
   if (desk) return <Inside desk={desk} onLeave={leave} />;
-  return <Entrance problem={problem} waiting={waiting} onEnter={enter} />;
+  return (
+    <Entrance problem={problem} signedIn={signedIn} waiting={waiting} onEnter={enter} />
+  );
 }
 
 function Inside({ desk, onLeave }: { desk: Desk; onLeave: () => void }) {

@@ -1,4 +1,4 @@
-import { CopilotChat, CopilotKit } from "@copilotkit/react-core/v2";
+import { CopilotChat, CopilotKit, useAgent } from "@copilotkit/react-core/v2";
 import type { Place } from "./address";
 import { Beside } from "./Beside";
 import { BookCall } from "./BookCall";
@@ -7,6 +7,7 @@ import { Greeting } from "./Greeting";
 import { Headless } from "./Headless";
 import { Held } from "./Held";
 import { InChat } from "./InChat";
+import { useSay } from "./say";
 import { Strip } from "./Strip";
 import { useToolCalls } from "./tool-calls";
 
@@ -37,7 +38,11 @@ const APPROVALS = { "in-chat": InChat, beside: Beside, headless: Headless };
 
 function Room({ agent, place }: Omit<Props, "desk">) {
   const Approvals = APPROVALS[place.way];
+  const { agent: talk } = useAgent();
+  const say = useSay();
   useToolCalls();
+
+  const waits = talk.pendingInterrupts.length > 0;
 
   return (
     <main className="room" data-way={place.way}>
@@ -47,9 +52,11 @@ function Room({ agent, place }: Omit<Props, "desk">) {
         <CopilotChat
           labels={{
             chatInputPlaceholder: `Message ${place.agent}`,
-            chatDisclaimerText: "What needs an approval waits for one.",
+            chatDisclaimerText: waits
+              ? "A message now reaches the agent after the open request."
+              : "What needs an approval waits for one.",
           }}
-          input={{ addMenuButton: Nothing }}
+          input={{ addMenuButton: Nothing, ...(waits && { onSubmitMessage: say }) }}
         />
         <Greeting to={agent} />
       </div>

@@ -1,15 +1,17 @@
 import { type FormEvent, useState } from "react";
-import { type Access, remembered } from "./desk";
+import { type Access, remember, remembered, SESSION } from "./desk";
 import mark from "./mark.svg";
 
 interface Props {
   problem: string;
+  /** On this site, as far as the page has found out. */
+  signedIn: boolean;
   waiting: boolean;
   onEnter: (access: Access) => void;
 }
 
 /** Where the desk is and who asks: by a token, or by the session of this site. */
-export function Entrance({ problem, waiting, onEnter }: Props) {
+export function Entrance({ problem, signedIn, waiting, onEnter }: Props) {
   const [known] = useState(remembered);
 
   const submit = (event: FormEvent<HTMLFormElement>) => {
@@ -59,9 +61,17 @@ export function Entrance({ problem, waiting, onEnter }: Props) {
           <button className="primary" disabled={waiting}>
             {waiting ? "Connecting…" : "Connect"}
           </button>
-          <a href={`/accounts/login/?next=${encodeURIComponent(location.pathname)}`}>
-            Sign in on this site
-          </a>
+          {signedIn ? (
+            <span>You are signed in on this site: no token is needed.</span>
+          ) : (
+            // Whoever comes back from there is let in by their session.
+            <a
+              href={`/accounts/login/?next=${encodeURIComponent(location.pathname)}`}
+              onClick={() => remember(SESSION)}
+            >
+              Sign in on this site
+            </a>
+          )}
         </div>
       </form>
     </main>

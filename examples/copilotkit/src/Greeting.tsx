@@ -1,5 +1,6 @@
-import { useAgent, useCopilotKit } from "@copilotkit/react-core/v2";
+import { useAgent } from "@copilotkit/react-core/v2";
 import type { Agent } from "./desk";
+import { useSay } from "./say";
 
 /** Something to begin with, for each agent of the demo. */
 const BEGINNINGS: Record<string, string[]> = {
@@ -12,14 +13,9 @@ const BEGINNINGS: Record<string, string[]> = {
 
 export function Greeting({ to }: { to: Agent }) {
   const { agent, isReady } = useAgent();
-  const { copilotkit } = useCopilotKit();
+  const say = useSay();
 
   if (agent.messages.length > 0) return null;
-
-  const say = (content: string) => {
-    agent.addMessage({ id: crypto.randomUUID(), role: "user", content });
-    copilotkit.runAgent({ agent }).catch(() => {});
-  };
 
   return (
     <div className="greeting">

@@ -72,7 +72,7 @@ function Request({ interrupt, given, left, onAnswer }: RequestProps) {
           <textarea
             rows={1}
             value={note}
-            placeholder="Why. The agent reads it when you deny."
+            placeholder="Why. The agent reads it."
             onChange={(event) => setNote(event.target.value)}
           />
         </label>

@@ -7,6 +7,9 @@ export interface Access {
   token: string;
 }
 
+/** By the session of the site the page itself comes from. */
+export const SESSION: Access = { url: "", token: "" };
+
 export interface Agent {
   slug: string;
   description: string;

@@ -377,6 +377,16 @@ def test_m14_a_different_second_answer_changes_nothing_and_is_told(ritas, server
     assert server.ran() == [RAN_A]
 
 
+def test_m14_a_late_answer_is_told_of_the_call_as_it_was_changed(ritas, server):
+    (interrupt,) = ritas.say("delete a.txt").interrupts
+    edited = {"approved": True, "editedArgs": {"filename": "z.txt"}}
+    ritas.resume(resolved(interrupt, edited))
+    answer = ritas.resume(resolved(interrupt, NO))
+    assert answer.notices == ["already_decided"]
+    assert "Delete z.txt: Rita Okafor already decided this" in answer.text
+    assert server.ran() == [["delete_file", {"filename": "z.txt"}, None]]
+
+
 def test_m20_decided_at_the_desk_while_the_page_was_open(
     open_page, mia, rita, at_the_desk, server
 ):

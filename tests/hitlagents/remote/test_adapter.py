@@ -412,6 +412,31 @@ def test_m15_an_agent_that_takes_a_note_is_told_of_the_edit(serve):
     assert payload == {"approved": True, "editedArgs": edited, "reason": "Changed."}
 
 
+@pytest.mark.parametrize(
+    ("verdict", "how", "note"),
+    [
+        (Verdict.APPROVE, {"note": "Half."}, "Half."),
+        (Verdict.APPROVE, {}, None),
+        (Verdict.DENY, {"note": "Keep it."}, "Keep it."),
+        (Verdict.DENY, {}, "No reason was given."),
+    ],
+)
+def test_m3_another_desk_is_sent_the_note_alone(serve, verdict, how, note):
+    """It tells its agent by itself who decided and what was changed."""
+    schema = deepcopy(EDITS)
+    schema["properties"]["note"] = {"type": "string"}
+    metadata = {"sayso": {"digest": "d" * 64}}
+    asked = pauses(responseSchema=schema, metadata=metadata)
+    remote = serve(asked, sse(started(), finished()))
+    host, agent = FakeHost(), adapter(remote)
+    paused = begin(agent, host)
+    if verdict == Verdict.APPROVE:
+        how = how | {"arguments": {"filename": "other"}}
+    answer = host.decide(paused.interrupts[0], verdict, text="In our words.", **how)
+    go_on(agent, host, paused, [answer])
+    assert remote.bodies[1]["resume"][0]["payload"].get("note") == note
+
+
 def test_m15_edits_an_agent_does_not_take_are_not_sent(serve):
     remote = serve(pauses())
     host, agent = FakeHost(), adapter(remote)

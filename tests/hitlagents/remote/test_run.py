@@ -95,7 +95,7 @@ def test_m21_approved_here_and_told_there_exactly_once(host_remote, say, rita):
     assert run.status == RunStatus.WAITING
     [interrupt] = run.interrupts.open()
     assert interrupt.tool == "delete_file"
-    assert interrupt.title == "Run delete_file"
+    assert interrupt.title == "Delete file: 1.txt"
     assert "1.txt" in interrupt.arguments
     assert not interrupt.editable
     case = Case(interrupt, rita)
