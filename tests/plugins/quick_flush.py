@@ -22,7 +22,7 @@ def sql_flush(style: Any, connection: Any, **options: Any) -> list[str]:
     )
     # In any order: foreign keys are looked at when the transaction ends.
     return [
-        f"DELETE FROM {connection.ops.quote_name(table)}"
+        f"DELETE FROM {connection.ops.quote_name(table)}"  # noqa: S608
         for table in tables
         if table not in KEPT
     ]
