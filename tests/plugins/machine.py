@@ -6,7 +6,7 @@ Tests say what they need by using a fixture or a marker of this file:
 - fixture `node`          path of a Node.js that has npm; skips without one
 - fixture `redis_url`     address of a Redis to use; skips without one
 - marker `postgresql`     runs in the PostgreSQL pass only (see tests/passes.py)
-- marker `once`           does not depend on the database: first pass only
+- marker `once`           one database will do: a pass of its own, on SQLite
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def redis_url() -> str:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "postgresql: runs in the PostgreSQL pass only.")
-    config.addinivalue_line("markers", "once: runs in the first pass only.")
+    config.addinivalue_line("markers", "once: one database will do.")
 
 
 def pytest_collection_modifyitems(
