@@ -142,7 +142,7 @@ def without_postgres(*, required: bool) -> int:
         say("== Tests on PostgreSQL: no server answers (SAYSO_TEST_POSTGRES).")
         return 1
     say(
-        "== Left out: the second pass, on PostgreSQL. No server answers at "
+        "== Left out: the tests on PostgreSQL. No server answers at "
         "127.0.0.1:5432\n   that lets this account make databases; name one with "
         "SAYSO_TEST_POSTGRES."
     )
