@@ -28,8 +28,12 @@ from tests.served import Served
 PATIENCE = 20_000
 expect.set_options(timeout=PATIENCE)
 
-#: The console repeats the status of refusals that pages answer in words.
-REFUSALS = re.compile(r"Failed to load resource: .* status of 4(09|22)")
+#: The console repeats the status of refusals that pages answer in words, and tells that a
+#: page was left before its live line stood.
+EXPECTED = re.compile(
+    r"Failed to load resource: .* status of 4(09|22)"
+    r"|WebSocket connection to .* closed before the connection is established"
+)
 #: Whatever a page asks for, it stays on this machine.
 NOBODY_ELSE = "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"
 
@@ -69,7 +73,7 @@ def open_window(
     contexts = []
 
     def hear(message: ConsoleMessage) -> None:
-        if message.type in {"error", "warning"} and not REFUSALS.match(message.text):
+        if message.type in {"error", "warning"} and not EXPECTED.match(message.text):
             complaints.append(f"{message.type}: {message.text}")
 
     def make(**options: Any) -> Page:
