@@ -1,6 +1,6 @@
-"""Runs the tests on SQLite, and meanwhile on PostgreSQL when one answers.
+"""Runs the tests on SQLite and, when one answers, on PostgreSQL.
 
-    ./dev test                      everything
+    ./dev test                      everything, in passes that run at once
     ./dev test tests/test_env.py    arguments go to pytest; SQLite only
     ./dev test --postgres [...]     PostgreSQL only
     ./dev test --sqlite [...]       SQLite only
@@ -16,10 +16,10 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 CI = os.environ.get("SAYSO_REQUIRE_ALL", "") not in {"", "0"}
@@ -49,47 +49,73 @@ def guesses() -> list[str]:
     return [f"postgres://{name}@127.0.0.1:5432/postgres" for name in (user, "postgres")]
 
 
-def pytest(arguments: list[str], database_url: str | None) -> tuple[list[str], Any]:
-    """The command of one pass and its environment."""
-    environment = dict(os.environ)
-    for name in ("DATABASE_URL", "REDIS_URL"):
-        environment.pop(name, None)
-    if database_url:
-        environment["DATABASE_URL"] = database_url
-    # What takes long is said at the end of a whole pass: it is where to look first.
-    arguments = arguments or ["--durations=15"]
-    return [sys.executable, "-m", "pytest", *arguments], environment
+@dataclass(frozen=True)
+class Pass:
+    name: str
+    arguments: Sequence[str]
+    database_url: str | None = None
+
+    def command(self) -> tuple[list[str], dict[str, str]]:
+        """What to call, and its environment."""
+        environment = dict(os.environ)
+        for name in ("DATABASE_URL", "REDIS_URL"):
+            environment.pop(name, None)
+        if self.database_url:
+            environment["DATABASE_URL"] = self.database_url
+            # What no test looks at: whether a commit outlives a power cut.
+            environment.setdefault("PGOPTIONS", "-c synchronous_commit=off")
+        return [sys.executable, "-m", "pytest", *self.arguments], environment
+
+    def run(self) -> int:
+        command, environment = self.command()
+        return subprocess.run(
+            command, cwd=ROOT, env=environment, check=False
+        ).returncode
+
+    @contextmanager
+    def beside(self) -> Iterator[Callable[[], int]]:
+        """Have it run meanwhile.
+
+        What this gives waits for the end, says all that was said, and gives its code.
+        """
+        command, environment = self.command()
+        with tempfile.TemporaryFile() as said:
+            process = subprocess.Popen(
+                command,
+                cwd=ROOT,
+                env=environment,
+                stdout=said,
+                stderr=subprocess.STDOUT,
+            )
+
+            def end() -> int:
+                code = process.wait()
+                say(f"== Tests {self.name}")
+                said.seek(0)
+                sys.stdout.buffer.write(said.read())
+                sys.stdout.flush()
+                return code
+
+            try:
+                yield end
+            finally:
+                process.kill()
+                process.wait()
 
 
-def run_pytest(arguments: list[str], database_url: str | None) -> int:
-    command, environment = pytest(arguments, database_url)
-    return subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
-
-
-@contextmanager
-def beside(arguments: list[str], database_url: str) -> Iterator[Callable[[], int]]:
-    """A pass that runs meanwhile, since a pass waits more than it works.
-
-    What it gives waits for the end, says all that the pass said, and gives its code.
-    """
-    command, environment = pytest(arguments, database_url)
-    with tempfile.TemporaryFile() as said:
-        second = subprocess.Popen(
-            command, cwd=ROOT, env=environment, stdout=said, stderr=subprocess.STDOUT
-        )
-
-        def end() -> int:
-            code = second.wait()
-            said.seek(0)
-            sys.stdout.buffer.write(said.read())
-            sys.stdout.flush()
-            return code
-
-        try:
-            yield end
-        finally:
-            second.kill()
-            second.wait()
+def whole(url: str | None) -> int:
+    """All tests, in passes that run at once: each of them waits more than it works."""
+    # What takes long is said at the end: it is where to look first.
+    slowest = "--durations=15"
+    first = Pass("for which one database will do", ["-m", "once", slowest])
+    others = [Pass("on SQLite", ["-m", "not once", slowest])]
+    if url:
+        others.append(Pass("on PostgreSQL", [slowest], url))
+    with ExitStack() as stack:
+        ends = [stack.enter_context(other.beside()) for other in others]
+        say(f"== Tests {first.name}")
+        codes = [first.run(), *(end() for end in ends)]
+    return next(filter(None, codes), 0)
 
 
 def say(line: str) -> None:
@@ -101,18 +127,14 @@ def main(arguments: list[str]) -> int:
     only = next((a for a in arguments if a in {"--sqlite", "--postgres"}), None)
     arguments = [argument for argument in arguments if argument != only]
     if only == "--sqlite" or (arguments and only is None):
-        return run_pytest(arguments, None)
+        return Pass("on SQLite", arguments).run()
 
     url = find_postgres()
-    if only == "--postgres":
-        return run_pytest(arguments, url) if url else without_postgres(required=True)
-    say("== Tests on SQLite")
+    if only is None:
+        return whole(url) or (0 if url else without_postgres(required=CI))
     if url is None:
-        return run_pytest(arguments, None) or without_postgres(required=CI)
-    with beside(arguments, url) as end:
-        code = run_pytest(arguments, None)
-        say("== Tests on PostgreSQL")
-        return end() or code
+        return without_postgres(required=True)
+    return Pass("on PostgreSQL", arguments, url).run()
 
 
 def without_postgres(*, required: bool) -> int:
@@ -120,7 +142,7 @@ def without_postgres(*, required: bool) -> int:
         say("== Tests on PostgreSQL: no server answers (SAYSO_TEST_POSTGRES).")
         return 1
     say(
-        "== Left out: the second pass, on PostgreSQL. No server answers at "
+        "== Left out: the tests on PostgreSQL. No server answers at "
         "127.0.0.1:5432\n   that lets this account make databases; name one with "
         "SAYSO_TEST_POSTGRES."
     )

@@ -287,6 +287,8 @@ class Line:
         self.queues = defaultdict(list)
         self.down = False
         self.lossy = False
+        self.carried = 0
+        self.refused = 0
 
     async def new_channel(self):
         return uuid.uuid4().hex
@@ -301,9 +303,11 @@ class Line:
 
     async def group_send(self, group, message):
         if self.down:
+            self.refused += 1
             raise OSError("down")
         if self.lossy:
             return
+        self.carried += 1
         for loop, queue in list(self.queues.values()):
             loop.call_soon_threadsafe(queue.put_nowait, message)
 
@@ -392,7 +396,10 @@ def test_a_dropped_message_is_noticed_when_nothing_follows(processes, line):
     one.relay.drain(1)
     line.lossy = False
     until(lambda: two.lost == 1, 2)
-    time.sleep(0.5)
+    beats = line.carried
+    until(lambda: line.carried >= beats + 4)
+    one.relay.send(frozenset("a"), ping(3))
+    until(lambda: two.heard[-1][1]["id"] == "3")
     assert two.lost == 1
 
 
@@ -420,8 +427,9 @@ def test_a_line_that_comes_back_is_told_of_and_logged_once(processes, line, capl
     one, two = processes(), processes()
     line.down = True
     for number in range(5):
+        refused = line.refused
         one.relay.send(frozenset("a"), ping(number))
-        time.sleep(0.1)
+        until(lambda before=refused: line.refused > before)
     line.down = False
     until(lambda: one.lost and two.lost)
     one.relay.send(frozenset("a"), ping(9))

@@ -8,7 +8,13 @@ import re
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.test_desk import OUT, PHONE, REFLOW, assert_accessible
+from tests.browser.looks import (
+    PHONE,
+    REFLOW,
+    assert_accessible,
+    in_each_scheme,
+    picture,
+)
 
 pytestmark = pytest.mark.once
 
@@ -96,10 +102,9 @@ def test_all_of_it_without_javascript(sign_in):
     expect(plain.locator(".tool-x").first).to_be_visible()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("viewport", [{"width": 1366, "height": 820}, PHONE, REFLOW])
-def test_every_page_is_accessible(sign_in, scheme, viewport):
-    admin = sign_in("admin", viewport=viewport, color_scheme=scheme)
+def test_every_page_is_accessible(sign_in, viewport):
+    admin = sign_in("admin", viewport=viewport)
     files = ask(admin, "file-ops", "Read notes.md and delete report.txt")
     run = admin.locator("#run-about a[href^='/runs/']").first.get_attribute("href")
     pages = {
@@ -111,14 +116,14 @@ def test_every_page_is_accessible(sign_in, scheme, viewport):
         "outbox": ask(admin, "support", "Refund invoice 1042") + "data/",
         "calendar": ask(admin, "scheduler", "Schedule a 1:1 with Alice") + "data/",
     }
-    OUT.mkdir(exist_ok=True)
     for name, address in pages.items():
         admin.goto(address)
         expect(admin.locator("main")).to_be_visible()
         admin.evaluate(
             "document.querySelectorAll('details').forEach(d => d.open = true)"
         )
-        assert_accessible(admin)
-        width = admin.evaluate("document.documentElement.scrollWidth")
-        assert width <= viewport["width"], name
-        admin.screenshot(path=OUT / f"agents-{name}-{viewport['width']}-{scheme}.png")
+        for scheme in in_each_scheme(admin):
+            assert_accessible(admin)
+            width = admin.evaluate("document.documentElement.scrollWidth")
+            assert width <= viewport["width"], name
+            picture(admin, f"agents-{name}-{viewport['width']}-{scheme}")

@@ -7,7 +7,7 @@ import re
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.test_chat import PHONE, assert_accessible, assert_inside, picture
+from tests.browser.looks import PHONE, assert_accessible, assert_inside, picture
 
 pytestmark = pytest.mark.once
 

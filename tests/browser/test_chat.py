@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import expect
 
+from tests.browser.looks import (
+    assert_accessible,
+    assert_inside,
+    in_each_scheme,
+    picture,
+)
 from tests.served import Served
 
 pytestmark = pytest.mark.once
-
-OUT = Path(__file__).parent / "out"
-PHONE = {"width": 390, "height": 844}
-
-#: What axe finds that is not a mistake here: none so far.
-NOT_A_MISTAKE: set[str] = set()
 
 
 def begin(page, text):
@@ -42,32 +40,6 @@ def decide(page, verdict, note=""):
     page.click(f"#decide button[value={verdict}]")
     if verdict == "approve":
         page.click("dialog[open] [name=confirmed]")
-
-
-def picture(page, name):
-    OUT.mkdir(exist_ok=True)
-    page.screenshot(path=OUT / f"{name}.png")
-
-
-def assert_accessible(page):
-    found = Axe().run(page)
-    serious = [
-        (one["id"], [node["html"][:120] for node in one["nodes"]])
-        for one in found.response["violations"]
-        if one["id"] not in NOT_A_MISTAKE
-    ]
-    assert serious == []
-
-
-def assert_inside(page, *selectors):
-    """These can be seen whole, across: a page that hides what sticks out hides it from
-    its own scroll width too."""
-    width = page.viewport_size["width"]
-    for selector in selectors:
-        box = page.locator(selector).last.bounding_box()
-        assert box["width"] > 30, selector
-        assert box["x"] >= 0, selector
-        assert box["x"] + box["width"] <= width, selector
 
 
 def workspace_files(served, page):
@@ -479,11 +451,10 @@ def test_it_works_without_javascript(sign_in):
     assert "member cancelled this run." in member.inner_text("#transcript")
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1366, 1000, 390, 320])
-def test_the_pages_fit_every_width_and_theme(sign_in, scheme, width):
+def test_the_pages_fit_every_width_and_theme(sign_in, width):
     viewport = {"width": width, "height": 844 if width < 768 else 820}
-    member = sign_in("member", viewport=viewport, color_scheme=scheme)
+    member = sign_in("member", viewport=viewport)
     begin(member, "Please read notes.md and delete report.txt")
     expect(member.locator(".icard-open")).to_be_visible()
     say(member, "Thank you")
@@ -496,10 +467,13 @@ def test_the_pages_fit_every_width_and_theme(sign_in, scheme, width):
     ):
         member.goto(address)
         member.wait_for_timeout(300)
-        picture(member, f"{name}-{width}-{scheme}")
-        if name == "chat":
-            assert_inside(member, ".msg .txt", ".said", ".icard", ".call", "#message")
-        wide = "document.documentElement.scrollWidth - innerWidth"
-        assert member.evaluate(wide) <= 0, name
-        if width in {1366, 390}:
-            assert_accessible(member)
+        for scheme in in_each_scheme(member):
+            picture(member, f"{name}-{width}-{scheme}")
+            if name == "chat":
+                assert_inside(
+                    member, ".msg .txt", ".said", ".icard", ".call", "#message"
+                )
+            wide = "document.documentElement.scrollWidth - innerWidth"
+            assert member.evaluate(wide) <= 0, name
+            if width in {1366, 390}:
+                assert_accessible(member)

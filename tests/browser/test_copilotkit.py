@@ -25,7 +25,8 @@ from bench.served import SELF_APPROVAL
 from hitlagents.demo.people import DEMO_PASSWORD
 from hitlsite.paths import BASE_DIR
 from tests import npm
-from tests.browser.test_chat import PHONE, assert_inside, decide, picture
+from tests.browser.looks import PHONE, assert_inside, picture
+from tests.browser.test_chat import decide
 from tests.served import STARTS_WITHIN, Served
 
 pytestmark = pytest.mark.once

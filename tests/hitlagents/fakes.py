@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -230,6 +229,7 @@ class Tools:
     """Tools that note their effects. ``gated`` ones are marked so for the framework."""
 
     effects: list[str] = field(default_factory=list)
+    meeting: threading.Barrier = field(default_factory=lambda: threading.Barrier(10))
     gated: frozenset[str] = frozenset({"delete", "transfer", "book", "archive"})
 
     def functions(self) -> list[Callable[..., Any]]:
@@ -237,7 +237,7 @@ class Tools:
             self.lookup,
             self.where,
             self.broken,
-            self.slow,
+            self.meet,
             self.delete,
             self.transfer,
             self.book,
@@ -258,10 +258,10 @@ class Tools:
         """Fail."""
         raise RuntimeError(f"no {name} today")
 
-    def slow(self) -> str:
-        """Block a thread for a moment."""
-        time.sleep(0.2)
-        return "slept"
+    def meet(self) -> str:
+        """Block a thread until ten are here."""
+        self.meeting.wait(20)
+        return "met"
 
     def delete(self, filename: str) -> str:
         """Delete a file."""
@@ -289,13 +289,13 @@ ALL_TOOLS = (
     "lookup",
     "where",
     "broken",
-    "slow",
+    "meet",
     "delete",
     "transfer",
     "book",
     "archive",
 )
-FREE = ("lookup", "where", "broken", "slow")
+FREE = ("lookup", "where", "broken", "meet")
 
 
 def start(

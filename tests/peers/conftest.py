@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -126,6 +126,14 @@ class Kind:
     forgotten: RunStatus = RunStatus.FINISHED
 
 
+LANGGRAPH = Kind(
+    server="langgraph_server",
+    path="calls",
+    profile=Profile.LANGGRAPH,
+    denied="Denied: Not executed: a reviewer denied this call. Keep it.",
+    edits=True,
+    forgotten=RunStatus.IN_DOUBT,
+)
 KINDS = {
     "agent-framework": Kind(
         server="agent_framework_server",
@@ -136,22 +144,8 @@ KINDS = {
         edits=True,
         forgotten=RunStatus.FAILED,
     ),
-    "langgraph": Kind(
-        server="langgraph_server",
-        path="calls",
-        profile=Profile.LANGGRAPH,
-        denied="Denied: Not executed: a reviewer denied this call. Keep it.",
-        edits=True,
-        forgotten=RunStatus.IN_DOUBT,
-    ),
-    "langgraph-as-it-comes": Kind(
-        server="langgraph_server",
-        path="legacy",
-        profile=Profile.LANGGRAPH,
-        denied="Denied: Not executed: a reviewer denied this call. Keep it.",
-        edits=True,
-        forgotten=RunStatus.IN_DOUBT,
-    ),
+    "langgraph": LANGGRAPH,
+    "langgraph-as-it-comes": replace(LANGGRAPH, path="legacy"),
     "dotnet": Kind(
         server="documented_server",
         path="dotnet",

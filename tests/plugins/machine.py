@@ -6,7 +6,7 @@ Tests say what they need by using a fixture or a marker of this file:
 - fixture `node`          path of a Node.js that has npm; skips without one
 - fixture `redis_url`     address of a Redis to use; skips without one
 - marker `postgresql`     runs in the PostgreSQL pass only (see tests/passes.py)
-- marker `once`           does not depend on the database: first pass only
+- marker `once`           one database will do: a pass of its own, on SQLite
 """
 
 from __future__ import annotations
@@ -20,7 +20,14 @@ from urllib.parse import urlsplit
 import pytest
 from django.conf import settings
 
-CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
+#: The first is a Chromium without windows and toolbars, at a third of the effort.
+CHROMIUM_NAMES = (
+    "chromium-headless-shell",
+    "chromium",
+    "chromium-browser",
+    "google-chrome",
+    "chrome",
+)
 OLDEST_NODE = 20
 
 
@@ -87,7 +94,7 @@ def redis_url() -> str:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "postgresql: runs in the PostgreSQL pass only.")
-    config.addinivalue_line("markers", "once: runs in the first pass only.")
+    config.addinivalue_line("markers", "once: one database will do.")
 
 
 def pytest_collection_modifyitems(

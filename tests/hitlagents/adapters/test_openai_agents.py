@@ -783,9 +783,9 @@ def test_a_long_conversation_stays_quick():
     for _ in range(20):
         host = FakeHost()
         paused = begin(agent, host, "word " * 400, state=state)
-        began = time.perf_counter()
+        began = time.process_time()
         state = go_on(agent, host, paused, approve(host, paused)).state
-    assert time.perf_counter() - began < 2
+    assert time.process_time() - began < 2
 
 
 @pytest.mark.parametrize(

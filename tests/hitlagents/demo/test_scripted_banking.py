@@ -139,7 +139,7 @@ def test_it_says_no_currency_nobody_told():
 
 
 def test_long_and_odd_messages_cost_little():
-    began = time.perf_counter()
+    began = time.process_time()
     for text in (
         "transfer " * 5000,
         "send 1 to A1 and " * 3000,
@@ -150,4 +150,4 @@ def test_long_and_odd_messages_cost_little():
         "what is " * 8000,
     ):
         assert len(ask(text, BEFORE).calls) <= MAX_CALLS
-    assert time.perf_counter() - began < 5
+    assert time.process_time() - began < 5

@@ -150,8 +150,8 @@ def test_a_draft_keeps_to_what_is_on_file():
     ["reply to " * 20_000, "a" * 200_000, "1 " * 100_000, "reply to " + "x, " * 9],
 )
 def test_long_and_odd_messages_take_no_time(text):
-    began = time.perf_counter()
+    began = time.process_time()
     scripted_support.plan([Said("user", text)])
     scripted_support.reply([Said("user", text)])
     scripted_support.draft([Said("user", text)])
-    assert time.perf_counter() - began < 5
+    assert time.process_time() - began < 5

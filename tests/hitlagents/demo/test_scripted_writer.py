@@ -164,7 +164,7 @@ def test_it_lists_what_was_written_and_not_what_was_wished():
 
 
 def test_long_and_odd_messages_cost_little():
-    began = time.perf_counter()
+    began = time.process_time()
     for text in (
         "write " * 5000,
         "write “a” to a.txt and " * 2000,
@@ -175,4 +175,4 @@ def test_long_and_odd_messages_cost_little():
         "." * 20_000 + " write x to y",
     ):
         assert len(ask(text).calls) <= MAX_CALLS
-    assert time.perf_counter() - began < 5
+    assert time.process_time() - began < 5
