@@ -25,6 +25,7 @@ from bench.served import SELF_APPROVAL
 from hitlagents.demo.people import DEMO_PASSWORD
 from hitlsite.paths import BASE_DIR
 from tests import npm
+from tests.browser.conftest import FIRST_RUN
 from tests.browser.looks import PHONE, assert_inside, picture
 from tests.browser.test_chat import decide
 from tests.served import STARTS_WITHIN, Served
@@ -33,8 +34,6 @@ pytestmark = pytest.mark.once
 
 EXAMPLE = BASE_DIR / "examples" / "copilotkit"
 HERE = "127.0.0.1"
-#: Milliseconds for the first run of an agent on a busy machine.
-FIRST_RUN = 90_000
 WAYS = ("in-chat", "beside", "headless")
 
 

@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Error, Page, Route, expect
 
 from hitlagents.demo.people import DEMO_PASSWORD
-from tests.browser.conftest import PATIENCE
+from tests.browser.conftest import FIRST_RUN, PATIENCE
 from tests.browser.looks import (
     PHONE,
     REFLOW,
@@ -19,9 +19,6 @@ from tests.browser.looks import (
 )
 
 pytestmark = pytest.mark.once
-
-#: Milliseconds for the first run of an agent on a busy machine.
-FIRST_RUN = 90_000
 
 FOCUS = """(e => e.id || e.name || e.className)(document.activeElement)"""
 TOPS = """[...document.querySelectorAll('.row-i')].map(
