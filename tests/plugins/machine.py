@@ -20,14 +20,7 @@ from urllib.parse import urlsplit
 import pytest
 from django.conf import settings
 
-#: The first is a Chromium without windows and toolbars, at a third of the effort.
-CHROMIUM_NAMES = (
-    "chromium-headless-shell",
-    "chromium",
-    "chromium-browser",
-    "google-chrome",
-    "chrome",
-)
+CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 OLDEST_NODE = 20
 
 
