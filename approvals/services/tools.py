@@ -17,6 +17,7 @@ from referencing.exceptions import Unresolvable
 from approvals import canonical, wording
 from approvals.exceptions import InvalidArguments
 from approvals.models import Interrupt, Tool
+from approvals.policies import Rulebook
 from approvals.schemas import ClientTool, Suggest, ToolSpec
 from approvals.services.work import unit_of_work
 from approvals.states import InterruptKind, Risk
@@ -70,18 +71,23 @@ def learn_tools(agent: str, specs: Sequence[ToolSpec]) -> None:
                 )
 
 
-def brought(agent: str, tools: Sequence[ClientTool]) -> dict[str, Tool]:
-    """Tools of a page as the registry would have them, by name; stored nowhere."""
+def brought(tools: Sequence[ClientTool], book: Rulebook) -> dict[str, Tool]:
+    """Tools of a page as the registry would have them, by name; stored nowhere.
+
+    What the agent's own tool of the name keeps secret stays so.
+    """
     found = {}
     for tool in tools:
+        own = book.tools.get(tool.name)
         spec = ToolSpec(
             name=tool.name,
             description=tool.description,
             parameters=tool.parameters,
             kind=InterruptKind.CLIENT,
             risk=Risk.LOW,
+            secrets=tuple(own.secrets) if own else (),
         )
-        found[tool.name] = Tool(agent=agent, name=tool.name, **_columns(spec))
+        found[tool.name] = Tool(agent=book.agent, name=tool.name, **_columns(spec))
     return found
 
 

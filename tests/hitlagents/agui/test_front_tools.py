@@ -461,3 +461,32 @@ def test_m5_m10_a_question_to_the_person_is_given_over_to_their_page(
     answer = page.ask("pick red")
     assert answer.pending == [called(answer)]
     assert page.answer(called(answer), "crimson").text == "Done."
+
+
+def test_m10_a_question_that_a_policy_takes_back_waits_for_its_people(page, server):
+    """The page hears at once why its answer was not taken."""
+    policy = Policy.objects.create(
+        position=0,
+        name="Colours",
+        agent_pattern=AGENT,
+        tool_pattern="pick_*",
+        asks_requester=True,
+    )
+    page.say("hello")
+    Tool.objects.create(
+        agent=AGENT,
+        name="pick_colour",
+        schema='{"type":"object"}',
+        kind=InterruptKind.QUESTION,
+    )
+    call = called(page.ask("pick red"))
+    policy.asks_requester = False
+    policy.save()
+    answer = page.answer(call, "crimson")
+    assert answer.notices == ["question_taken_back"]
+    [interrupt] = answer.interrupts
+    assert interrupt["toolCallId"] == call
+    assert "now waits for Reviewers" in answer.text
+    assert told(answer) == {}
+    # Pages send their results again with every request.
+    assert page.post().interrupts == [interrupt]
