@@ -20,6 +20,7 @@ from approvals.services.executions import (
 from approvals.services.expiring import expire_due
 from approvals.services.opening import open_interrupts
 from approvals.services.outcomes import at_deadline
+from approvals.services.outlines import flaw_of
 from approvals.services.records import changing_policies, erase_payload
 from approvals.services.rulings import (
     approvals_of,
@@ -52,7 +53,6 @@ from approvals.services.tokens import (
 from approvals.services.tools import (
     decided_title,
     faults_of_answer,
-    flaw_of,
     learn_tools,
     register_tools,
 )

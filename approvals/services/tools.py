@@ -15,7 +15,6 @@ from referencing import Registry
 from referencing.exceptions import Unresolvable
 
 from approvals import canonical, wording
-from approvals.exceptions import InvalidArguments
 from approvals.models import Interrupt, Tool
 from approvals.policies import Rulebook
 from approvals.schemas import ClientTool, Suggest, ToolSpec
@@ -89,29 +88,6 @@ def brought(tools: Sequence[ClientTool], book: Rulebook) -> dict[str, Tool]:
         )
         found[tool.name] = Tool(agent=book.agent, name=tool.name, **_columns(spec))
     return found
-
-
-def flaw_of(schema: object) -> str:
-    """Why this cannot be the schema of a tool's arguments; empty if it can.
-
-    Only its outline is looked at, for what strangers send with every request: to hold a
-    large one to the whole of JSON Schema takes seconds.
-    """
-    if not isinstance(schema, dict) or schema.get("type", "object") != "object":
-        return "it has to be the schema of an object"
-    parts = schema.get("properties", {})
-    if not isinstance(parts, dict) or not all(
-        isinstance(part, dict | bool) for part in parts.values()
-    ):
-        return "its properties have to be schemas by their names"
-    names = schema.get("required", [])
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        return "what is required has to be a list of names"
-    try:
-        canonical.dumps(schema)
-    except InvalidArguments as error:
-        return error.message
-    return ""
 
 
 def _columns(spec: ToolSpec) -> dict[str, Any]:
