@@ -7,7 +7,7 @@ review groups, so requests and runs need the permission to see all of them.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from django.contrib import admin
@@ -20,6 +20,7 @@ from django.utils.html import format_html, format_html_join
 from approvals import audit, canonical, permissions, services
 from approvals.display import visible
 from approvals.exceptions import InvalidArguments
+from approvals.hiding import Hiding
 from approvals.models import (
     ApiToken,
     AuditEntry,
@@ -78,7 +79,7 @@ class ReadOnly(Records):
         return super().changelist_view(request, extra_context)
 
 
-def shown_json(text: str | None, *, hidden: Collection[str] = ()) -> str:
+def shown_json(text: str | None, *, hiding: Hiding | None = None) -> str:
     """Stored JSON for a person: indented, without secrets, with what cannot be seen."""
     if text is None:
         return "-"
@@ -86,8 +87,8 @@ def shown_json(text: str | None, *, hidden: Collection[str] = ()) -> str:
         value = canonical.loads(text)
     except InvalidArguments:
         return "(cannot be read)"
-    if isinstance(value, dict):
-        value = {key: "(hidden)" if key in hidden else value[key] for key in value}
+    if hiding is not None:
+        value = hiding.masked(value)
     lines = json.dumps(value, indent=2, ensure_ascii=False).split("\n")
     shown = format_html_join("\n", "{}", ([visible(line)] for line in lines))
     return format_html("<pre>{}</pre>", shown)
@@ -188,7 +189,7 @@ class InterruptAdmin(ReadOnly):
         "risk",
         "consequence",
         "approve_label",
-        "secrets",
+        ("secrets", "plain"),
         "policy",
         "review_groups",
         "asks_requester",
@@ -198,7 +199,7 @@ class InterruptAdmin(ReadOnly):
 
     @admin.display(description="arguments")
     def shown_arguments(self, interrupt: Interrupt) -> str:
-        return shown_json(interrupt.arguments, hidden=interrupt.secrets)
+        return shown_json(interrupt.arguments, hiding=interrupt.hiding)
 
     @admin.display(description="tool schema")
     def shown_schema(self, interrupt: Interrupt) -> str:
@@ -258,7 +259,7 @@ class DecisionAdmin(ReadOnly):
 
     @admin.display(description="edited arguments")
     def edited_arguments(self, decision: Decision) -> str:
-        return shown_json(decision.arguments, hidden=decision.interrupt.secrets)
+        return shown_json(decision.arguments, hiding=decision.interrupt.hiding)
 
     @admin.display(description="answer")
     def given_answer(self, decision: Decision) -> str:
@@ -299,14 +300,15 @@ class ToolExecutionAdmin(ReadOnly):
 
     @admin.display(description="arguments")
     def executed_arguments(self, execution: ToolExecution) -> str:
-        return shown_json(execution.arguments, hidden=_secrets_of(execution))
+        return shown_json(execution.arguments, hiding=_hiding_of(execution))
 
 
-def _secrets_of(execution: ToolExecution) -> list[str]:
+def _hiding_of(execution: ToolExecution) -> Hiding:
     if execution.interrupt is not None:
-        return list(execution.interrupt.secrets)
+        return execution.interrupt.hiding
     tool = Tool.objects.filter(agent=execution.run.agent, name=execution.tool).first()
-    return list(tool.secrets) if tool else list(canonical.loads(execution.arguments))
+    # Of a tool that is gone nobody knows what it kept secret.
+    return tool.hiding if tool else Hiding.of(canonical.loads(execution.arguments))
 
 
 @admin.register(Tool)
@@ -322,7 +324,7 @@ class ToolAdmin(ReadOnly):
         "description",
         "risk",
         "read_only",
-        "secrets",
+        ("secrets", "plain"),
         "title",
         "approve_label",
         "consequence",

@@ -24,7 +24,6 @@ from approvals.services.outlines import flaw_of
 from approvals.services.records import changing_policies, erase_payload
 from approvals.services.rulings import (
     approvals_of,
-    hidden_words,
     redacted,
     ruling_for,
     shown_digest,
@@ -88,7 +87,6 @@ __all__ = [
     "finish_run",
     "flaw_of",
     "held_back",
-    "hidden_words",
     "learn_tools",
     "lock_leased",
     "make_group",

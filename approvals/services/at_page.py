@@ -45,9 +45,9 @@ def answer_client_call(interrupt_id: UUID, content: str, *, actor: User) -> bool
         if not book.keeps(interrupt.tool):
             _decide(work, interrupt, Verdict.ANSWER, actor, answer)
             return True
-        take_back(work, interrupt, book)
+        waits = take_back(work, interrupt, book)
         groups = ", ".join(map(str, permissions.deciders(interrupt)))
-    where = f"now waits for {groups}" if interrupt.is_open else "is refused by now"
+    where = f"now waits for {groups}" if waits else "is refused by now"
     # Raised after the commit, so that the question stays where it went.
     raise TakenBack(f"This question {where}, so the answer of the page was not taken.")
 

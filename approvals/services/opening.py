@@ -206,12 +206,15 @@ def _put(interrupt: Interrupt, ask: asking.Asked, tool: Tool | None) -> None:
         filter(None, (tool.consequence, interrupt.consequence))
     )
     interrupt.approve_label = tool.approve_label
-    interrupt.secrets = tool.secrets
+    interrupt.secrets, interrupt.plain = tool.secrets, tool.plain
     interrupt.card = tool.card
 
 
-def take_back(work: Work, interrupt: Interrupt, book: Rulebook) -> None:
-    """Put a question that waits for a page to whom the policies name now, or refuse it."""
+def take_back(work: Work, interrupt: Interrupt, book: Rulebook) -> bool:
+    """Put a question that waits for a page to whom the policies name now, or refuse it.
+
+    Returns whether it waits for them.
+    """
     tool, ruling = book.tools[interrupt.tool], book.ruling(interrupt.tool)
     draft = InterruptDraft(
         call=ToolCall(
@@ -241,6 +244,7 @@ def take_back(work: Work, interrupt: Interrupt, book: Rulebook) -> None:
     problem = misfit(tool.schema, interrupt.arguments)
     if refused or problem:
         decide_by_system(work, interrupt, Verdict.DENY, "policy", problem or why)
+    return not refused and not problem
 
 
 def apply_ruling(

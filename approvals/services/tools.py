@@ -15,6 +15,7 @@ from referencing import Registry
 from referencing.exceptions import Unresolvable
 
 from approvals import canonical, wording
+from approvals.hiding import BY_LOOKS
 from approvals.models import Interrupt, Tool
 from approvals.policies import Rulebook
 from approvals.schemas import ClientTool, Suggest, ToolSpec
@@ -85,6 +86,7 @@ def brought(tools: Sequence[ClientTool], book: Rulebook) -> dict[str, Tool]:
             kind=InterruptKind.CLIENT,
             risk=Risk.LOW,
             secrets=tuple(own.secrets) if own else (),
+            plain=tuple(own.plain) if own else (),
         )
         found[tool.name] = Tool(agent=book.agent, name=tool.name, **_columns(spec))
     return found
@@ -99,6 +101,7 @@ def _columns(spec: ToolSpec) -> dict[str, Any]:
         "risk": spec.risk,
         "read_only": spec.read_only,
         "secrets": list(spec.secrets),
+        "plain": list(spec.plain),
         "title": spec.title,
         "approve_label": spec.approve_label,
         "consequence": spec.consequence,
@@ -225,14 +228,17 @@ def title_of(tool: Tool | None, name: str, arguments: str) -> str:
     template = tool.title if tool is not None else ""
     if not template:
         return f"Run {name}"[:200]
+    hiding = tool.hiding if tool is not None else BY_LOOKS
     values = canonical.loads(arguments)
-    secrets = set(tool.secrets) if tool is not None else set()
+    shown = hiding.masked(values)
 
     def value_of(match: re.Match[str]) -> str:
         key = match[1]
-        if not isinstance(values, dict) or key not in values or key in secrets:
+        if not isinstance(values, dict) or key not in values:
             return "…"
-        value = values[key]
+        if hiding.hides(key, values[key]):
+            return "…"
+        value = shown[key]
         text = value if isinstance(value, str) else canonical.dumps(value)
         text = " ".join(text.split())
         return text if len(text) <= 80 else f"{text[:79]}…"
