@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from django.contrib import admin
-from django.contrib.auth.admin import GroupAdmin
-from django.contrib.auth.models import Group
+from django.contrib.auth.admin import GroupAdmin, UserAdmin
+from django.contrib.auth.models import Group, User
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
 from django.utils.html import format_html, format_html_join
@@ -34,16 +34,53 @@ from approvals.models import (
 )
 
 if TYPE_CHECKING:
-    from django.contrib.auth.models import User
+    from contextlib import AbstractContextManager
+
     from django.db.models import QuerySet
 
     from approvals.permissions import Person
 
     Records = admin.ModelAdmin[Any]
-    Groups = GroupAdmin
+
+    Accounts = UserAdmin[User]
+    type Changing = Callable[..., AbstractContextManager[None]]
 else:
     Records = admin.ModelAdmin
-    Groups = GroupAdmin
+    Accounts = UserAdmin
+
+
+def recorded(
+    changing: Changing,
+    view: Callable[..., Any],
+    request: HttpRequest,
+    *args: Any,
+    **kwargs: Any,
+) -> Any:
+    """A view of the admin that changes something, with every difference in the audit."""
+    if request.method != "POST":
+        return view(request, *args, **kwargs)
+    actor: User = request.user  # type: ignore[assignment]  # the admin let them in
+    with changing(actor=actor):
+        return view(request, *args, **kwargs)
+
+
+class Recorded(Records):
+    """Rows whose changes here are in the audit, by whichever of the doors they come."""
+
+    #: What records them.
+    changing: ClassVar[Changing]
+
+    def changeform_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
+        view = super().changeform_view
+        return recorded(type(self).changing, view, request, *args, **kwargs)
+
+    def delete_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
+        view = super().delete_view
+        return recorded(type(self).changing, view, request, *args, **kwargs)
+
+    def changelist_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
+        view = super().changelist_view
+        return recorded(type(self).changing, view, request, *args, **kwargs)
 
 
 class ReadOnly(Records):
@@ -361,9 +398,10 @@ class ApiTokenAdmin(ReadOnly):
 
 
 @admin.register(Policy)
-class PolicyAdmin(Records):
+class PolicyAdmin(Recorded):
     """Rules. Every change is an audit entry with the rule as it was and as it became."""
 
+    changing = staticmethod(services.changing_policies)
     list_display = (
         "position",
         "name",
@@ -407,34 +445,32 @@ class PolicyAdmin(Records):
         groups = ", ".join(str(group) for group in policy.groups.all()) or "Reviewers"
         return f"{groups}; questions: who asked" if policy.asks_requester else groups
 
-    # All three doors to a change; inside, every difference is recorded.
 
-    def changeform_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
-        return _recorded(super().changeform_view, request, *args, **kwargs)
-
-    def delete_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
-        return _recorded(super().delete_view, request, *args, **kwargs)
-
-    def changelist_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
-        return _recorded(super().changelist_view, request, *args, **kwargs)
+admin.site.unregister([Group, User])
 
 
-def _recorded(
-    view: Callable[..., Any], request: HttpRequest, *args: Any, **kwargs: Any
-) -> Any:
-    if request.method != "POST":
-        return view(request, *args, **kwargs)
-    actor: User = request.user  # type: ignore[assignment]  # the admin let them in
-    with services.changing_policies(actor=actor):
-        return view(request, *args, **kwargs)
+@admin.register(User)
+class AccountAdmin(Recorded, Accounts):
+    """Accounts. Who may do what decides who decides."""
+
+    changing = staticmethod(services.changing_access)
+
+    def user_change_password(
+        self, request: HttpRequest, *args: Any, **kwargs: Any
+    ) -> Any:
+        view = super().user_change_password
+        return recorded(self.changing, view, request, *args, **kwargs)
 
 
-admin.site.unregister(Group)
+def change_own_password(request: HttpRequest) -> Any:
+    return recorded(services.changing_access, admin.site.password_change, request)
 
 
 @admin.register(Group)
-class ReviewGroupAdmin(Groups):
+class ReviewGroupAdmin(Recorded, GroupAdmin):
     """Groups, of which those that a policy or a request names stay."""
+
+    changing = staticmethod(services.changing_access)
 
     def get_deleted_objects(
         self, objs: Iterable[Group], request: HttpRequest

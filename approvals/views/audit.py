@@ -188,6 +188,8 @@ _STATES = {
     "run.cancelled": "cancelled",
     "run.in_doubt": "failed",
     "policy.deleted": "cancelled",
+    "user.deleted": "cancelled",
+    "group.deleted": "cancelled",
 }
 
 
