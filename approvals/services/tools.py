@@ -19,6 +19,7 @@ from approvals.hiding import BY_LOOKS
 from approvals.models import Interrupt, Tool
 from approvals.policies import Rulebook
 from approvals.schemas import ClientTool, Suggest, ToolSpec
+from approvals.services.bounded import Bounded, Uncheckable, faults
 from approvals.services.work import unit_of_work
 from approvals.states import InterruptKind, Risk
 
@@ -26,7 +27,7 @@ from approvals.states import InterruptKind, Risk
 NOWHERE_ELSE: Registry[Any] = Registry()
 
 #: What checking a value may come to, other than faults.
-UNCHECKABLE = (Unresolvable, OverflowError, RecursionError)
+UNCHECKABLE = (Unresolvable, OverflowError, RecursionError, Uncheckable)
 
 #: In the schema of a time: propose some (``schemas.Suggest``).
 SUGGEST = "x-suggest"
@@ -187,7 +188,7 @@ def _wrong(validator: Draft202012Validator, value: str) -> str:
 
 
 def _faults(validator: Draft202012Validator, value: str) -> list[JSONSchemaFault]:
-    found = validator.iter_errors(canonical.loads(value))
+    found = faults(validator, canonical.loads(value))
     return sorted(found, key=lambda wrong: str(wrong.path))
 
 
@@ -203,8 +204,12 @@ def _validator(
     loaded = canonical.loads(schema)
     if closed and isinstance(loaded, dict) and "properties" in loaded:
         loaded.setdefault("additionalProperties", False)
+    if '"unevaluatedProperties"' in schema and '"patternProperties"' in schema:
+        raise SchemaError(
+            "unevaluatedProperties and patternProperties cannot be checked together"
+        )
     Draft202012Validator.check_schema(loaded)
-    return Draft202012Validator(
+    return Bounded(
         loaded, format_checker=TIMES if times else None, registry=NOWHERE_ELSE
     )
 
