@@ -219,6 +219,16 @@ def restored(given: Any, masked: Any, original: Any) -> Any:
     return given
 
 
+_MARK = re.compile(r"⟦hidden, \d+ characters⟧|\Ahidden, \d+ characters\Z")
+
+
+def holds_marks(value: Any) -> bool:
+    """Whether words that stand for a hidden value are in it."""
+    return any(
+        isinstance(text, str) and _MARK.search(text) for text in texts_of([value])
+    )
+
+
 def texts_of(values: Iterable[Any]) -> Iterator[Any]:
     """Values piece by piece, as they would be written elsewhere."""
     for value in values:

@@ -22,7 +22,7 @@ from approvals.exceptions import (
     NotAllowed,
     NotFound,
 )
-from approvals.hiding import restored
+from approvals.hiding import holds_marks, restored
 from approvals.models import Decision, Interrupt
 from approvals.services import Ballot
 from approvals.states import InterruptKind, InterruptStatus, TokenScope, Verdict
@@ -201,6 +201,12 @@ def _edited(given: Any, interrupt: Interrupt) -> dict[str, Any] | None:
         if name not in given and interrupt.hiding.hides(name, value)
     }
     edited = restored(given, masked, original) | left_out
+    if holds_marks(edited) and not holds_marks(original):
+        raise InvalidDecision(
+            "The edited arguments hold words that stand for a hidden value. Leave that "
+            "argument as it was, or write all of it.",
+            field="arguments",
+        )
     same = canonical.dumps(edited) == interrupt.arguments
     return None if same else edited
 
