@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -74,6 +75,13 @@ def test_m18_machines_and_containers_of_one_name_are_not_taken_for_one(
     name = worker_name().rsplit(":", 2)[0] + f":{NOBODY}:1"
     assert worker_is_gone(name)
     assert not worker_is_gone(elsewhere(name, monkeypatch, place))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere it is a network card")
+def test_m18_a_place_is_a_start_of_the_machine_and_a_room_of_processes():
+    place = workers._place()
+    assert Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip() in place
+    assert str(Path("/proc/self/ns/pid").stat().st_ino) in place
 
 
 @pytest.mark.parametrize("name", ["host:1:1", "w", "host/place:x:1", ":::"])
