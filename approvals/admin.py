@@ -7,12 +7,12 @@ review groups, so requests and runs need the permission to see all of them.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from django.contrib import admin
-from django.contrib.auth.admin import GroupAdmin
-from django.contrib.auth.models import Group
+from django.contrib.auth.admin import GroupAdmin, UserAdmin
+from django.contrib.auth.models import Group, User
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse
 from django.utils.html import format_html, format_html_join
@@ -20,6 +20,7 @@ from django.utils.html import format_html, format_html_join
 from approvals import audit, canonical, permissions, services, wording
 from approvals.display import visible
 from approvals.exceptions import InvalidArguments
+from approvals.hiding import Hiding
 from approvals.models import (
     ApiToken,
     AuditEntry,
@@ -33,16 +34,53 @@ from approvals.models import (
 )
 
 if TYPE_CHECKING:
-    from django.contrib.auth.models import User
+    from contextlib import AbstractContextManager
+
     from django.db.models import QuerySet
 
     from approvals.permissions import Person
 
     Records = admin.ModelAdmin[Any]
-    Groups = GroupAdmin
+
+    Accounts = UserAdmin[User]
+    type Changing = Callable[..., AbstractContextManager[None]]
 else:
     Records = admin.ModelAdmin
-    Groups = GroupAdmin
+    Accounts = UserAdmin
+
+
+def recorded(
+    changing: Changing,
+    view: Callable[..., Any],
+    request: HttpRequest,
+    *args: Any,
+    **kwargs: Any,
+) -> Any:
+    """A view of the admin that changes something, with every difference in the audit."""
+    if request.method != "POST":
+        return view(request, *args, **kwargs)
+    actor: User = request.user  # type: ignore[assignment]  # the admin let them in
+    with changing(actor=actor):
+        return view(request, *args, **kwargs)
+
+
+class Recorded(Records):
+    """Rows whose changes here are in the audit, by whichever of the doors they come."""
+
+    #: What records them.
+    changing: ClassVar[Changing]
+
+    def changeform_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
+        view = super().changeform_view
+        return recorded(type(self).changing, view, request, *args, **kwargs)
+
+    def delete_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
+        view = super().delete_view
+        return recorded(type(self).changing, view, request, *args, **kwargs)
+
+    def changelist_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
+        view = super().changelist_view
+        return recorded(type(self).changing, view, request, *args, **kwargs)
 
 
 class ReadOnly(Records):
@@ -78,7 +116,7 @@ class ReadOnly(Records):
         return super().changelist_view(request, extra_context)
 
 
-def shown_json(text: str | None, *, hidden: Collection[str] = ()) -> str:
+def shown_json(text: str | None, *, hiding: Hiding | None = None) -> str:
     """Stored JSON for a person: indented, without secrets, with what cannot be seen."""
     if text is None:
         return "-"
@@ -86,8 +124,8 @@ def shown_json(text: str | None, *, hidden: Collection[str] = ()) -> str:
         value = canonical.loads(text)
     except InvalidArguments:
         return "(cannot be read)"
-    if isinstance(value, dict):
-        value = {key: "(hidden)" if key in hidden else value[key] for key in value}
+    if hiding is not None:
+        value = hiding.masked(value)
     lines = json.dumps(value, indent=2, ensure_ascii=False).split("\n")
     shown = format_html_join("\n", "{}", ([visible(line)] for line in lines))
     return format_html("<pre>{}</pre>", shown)
@@ -195,7 +233,7 @@ class InterruptAdmin(ReadOnly):
         "risk",
         "consequence",
         "approve_label",
-        "secrets",
+        ("secrets", "plain"),
         "policy",
         "review_groups",
         "asks_requester",
@@ -205,7 +243,7 @@ class InterruptAdmin(ReadOnly):
 
     @admin.display(description="arguments")
     def shown_arguments(self, interrupt: Interrupt) -> str:
-        return shown_json(interrupt.arguments, hidden=interrupt.secrets)
+        return shown_json(interrupt.arguments, hiding=interrupt.hiding)
 
     @admin.display(description="tool schema")
     def shown_schema(self, interrupt: Interrupt) -> str:
@@ -265,7 +303,7 @@ class DecisionAdmin(ReadOnly):
 
     @admin.display(description="edited arguments")
     def edited_arguments(self, decision: Decision) -> str:
-        return shown_json(decision.arguments, hidden=decision.interrupt.secrets)
+        return shown_json(decision.arguments, hiding=decision.interrupt.hiding)
 
     @admin.display(description="answer")
     def given_answer(self, decision: Decision) -> str:
@@ -306,14 +344,15 @@ class ToolExecutionAdmin(ReadOnly):
 
     @admin.display(description="arguments")
     def executed_arguments(self, execution: ToolExecution) -> str:
-        return shown_json(execution.arguments, hidden=_secrets_of(execution))
+        return shown_json(execution.arguments, hiding=_hiding_of(execution))
 
 
-def _secrets_of(execution: ToolExecution) -> list[str]:
+def _hiding_of(execution: ToolExecution) -> Hiding:
     if execution.interrupt is not None:
-        return list(execution.interrupt.secrets)
+        return execution.interrupt.hiding
     tool = Tool.objects.filter(agent=execution.run.agent, name=execution.tool).first()
-    return list(tool.secrets) if tool else list(canonical.loads(execution.arguments))
+    # Of a tool that is gone nobody knows what it kept secret.
+    return tool.hiding if tool else Hiding.of(canonical.loads(execution.arguments))
 
 
 @admin.register(Tool)
@@ -329,7 +368,7 @@ class ToolAdmin(ReadOnly):
         "description",
         "risk",
         "read_only",
-        "secrets",
+        ("secrets", "plain"),
         "title",
         "approve_label",
         "consequence",
@@ -366,9 +405,10 @@ class ApiTokenAdmin(ReadOnly):
 
 
 @admin.register(Policy)
-class PolicyAdmin(Records):
+class PolicyAdmin(Recorded):
     """Rules. Every change is an audit entry with the rule as it was and as it became."""
 
+    changing = staticmethod(services.changing_policies)
     list_display = (
         "position",
         "name",
@@ -412,34 +452,32 @@ class PolicyAdmin(Records):
         groups = ", ".join(str(group) for group in policy.groups.all()) or "Reviewers"
         return f"{groups}; questions: who asked" if policy.asks_requester else groups
 
-    # All three doors to a change; inside, every difference is recorded.
 
-    def changeform_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
-        return _recorded(super().changeform_view, request, *args, **kwargs)
-
-    def delete_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
-        return _recorded(super().delete_view, request, *args, **kwargs)
-
-    def changelist_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
-        return _recorded(super().changelist_view, request, *args, **kwargs)
+admin.site.unregister([Group, User])
 
 
-def _recorded(
-    view: Callable[..., Any], request: HttpRequest, *args: Any, **kwargs: Any
-) -> Any:
-    if request.method != "POST":
-        return view(request, *args, **kwargs)
-    actor: User = request.user  # type: ignore[assignment]  # the admin let them in
-    with services.changing_policies(actor=actor):
-        return view(request, *args, **kwargs)
+@admin.register(User)
+class AccountAdmin(Recorded, Accounts):
+    """Accounts. Who may do what decides who decides."""
+
+    changing = staticmethod(services.changing_access)
+
+    def user_change_password(
+        self, request: HttpRequest, *args: Any, **kwargs: Any
+    ) -> Any:
+        view = super().user_change_password
+        return recorded(self.changing, view, request, *args, **kwargs)
 
 
-admin.site.unregister(Group)
+def change_own_password(request: HttpRequest) -> Any:
+    return recorded(services.changing_access, admin.site.password_change, request)
 
 
 @admin.register(Group)
-class ReviewGroupAdmin(Groups):
+class ReviewGroupAdmin(Recorded, GroupAdmin):
     """Groups, of which those that a policy or a request names stay."""
+
+    changing = staticmethod(services.changing_access)
 
     def get_deleted_objects(
         self, objs: Iterable[Group], request: HttpRequest

@@ -8,9 +8,11 @@ Layout and test vectors: ``docs/canonical.md``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import math
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from time import monotonic
 from typing import Any, BinaryIO, NamedTuple
 from uuid import UUID
 
@@ -53,6 +55,10 @@ ACTIONS = {
     "execution.refused": "Tool call refused at the guard",
     "policy.changed": "Policy changed",
     "policy.deleted": "Policy deleted",
+    "user.changed": "Account or its rights changed",
+    "user.deleted": "Account deleted",
+    "group.changed": "Group or its rights changed",
+    "group.deleted": "Group deleted",
     "agent.changed": "Remote agent changed",
     "agent.deleted": "Remote agent deleted",
     "token.created": "API token created",
@@ -209,6 +215,27 @@ class Verifier:
         #: Erased, and the entry that says so has not come yet.
         self.unexplained: set[int] = set()
 
+    def state(self) -> dict[str, Any]:
+        """Where it stands, as JSON: to go on later, in whichever process."""
+        return {
+            "count": self.count,
+            "number": self.number,
+            "erased": self.erased,
+            "head": self.head,
+            "time": self.time,
+            "unexplained": sorted(self.unexplained),
+        }
+
+    @classmethod
+    def going_on(cls, state: Mapping[str, Any]) -> Verifier:
+        """One that goes on with a whole chain, from where ``state`` was taken."""
+        verifier = cls()
+        verifier.count, verifier.number = state["count"], state["number"]
+        verifier.erased, verifier.head = state["erased"], state["head"]
+        verifier.time = state["time"]
+        verifier.unexplained = set(state["unexplained"])
+        return verifier
+
     def take_all(self, entries: Iterable[AuditEntry | Link]) -> None:
         """Take entries up to the first that does not fit."""
         if self.broken:
@@ -330,14 +357,30 @@ def verify(
 
 def verify_stored(*, expect: tuple[int, str] | None = None) -> Report:
     """Check the stored chain up to its head, while others go on appending."""
-    verifier = Verifier(expect=expect)
+    report = verify_on(Verifier(expect=expect))
+    assert report is not None
+    return report
+
+
+def verify_on(verifier: Verifier, *, seconds: float = math.inf) -> Report | None:
+    """Go on checking the stored chain, for about so long. None: there is more of it."""
+    until = monotonic() + seconds
     while True:
-        verifier.take_all(stored_chain(after=verifier.number))
+        verifier.take_all(_until(until, stored_chain(after=verifier.number)))
         row = AuditHead.objects.filter(pk=AuditHead.ONLY).first()
         head = (row.number, row.hash) if row else (0, GENESIS)
         # Entries commit together with the head: one behind it can only be newer.
         if verifier.broken or head[0] <= verifier.number or not _exists_after(verifier):
             return verifier.report(head=head)
+        if monotonic() >= until:
+            return None
+
+
+def _until(moment: float, links: Iterable[Link]) -> Iterator[Link]:
+    for link in links:
+        yield link
+        if monotonic() >= moment:
+            return
 
 
 def _exists_after(verifier: Verifier) -> bool:

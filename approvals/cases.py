@@ -354,9 +354,7 @@ class Case:
         if decision is None or decision.arguments is None:
             return []
         found = self.interrupt
-        return display.changes(
-            found.arguments, decision.arguments, secret=found.secrets
-        )
+        return display.changes(found.arguments, decision.arguments, hiding=found.hiding)
 
     @property
     def can_deny(self) -> bool:

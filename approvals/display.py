@@ -27,6 +27,7 @@ from markdown_it.renderer import RendererHTML
 from markdown_it.token import Token
 
 from approvals import wording
+from approvals.hiding import BY_LOOKS, Hiding, masked_text
 
 LONG = 600
 """Characters of one value shown before "Show all"."""
@@ -305,6 +306,8 @@ class Argument:
     type_word: str
     value: Shown
     kind: Literal["text", "number", "literal", "nested", "secret", "raw"]
+    hidden: bool = False
+    """Some or all of its value is not shown."""
 
     @property
     def warnings(self) -> list[str]:
@@ -358,19 +361,24 @@ def _pretty(value: Any, depth: int = 0) -> Iterable[str]:
         yield f"{pad}}}"
 
 
-def _argument(name: str, value: Any, *, secret: bool) -> Argument:
+def _hidden_argument(name: str, value: Any) -> Argument:
+    _kind, word = _kind_of(value)
+    size = len(value) if isinstance(value, str) else len("".join(_pretty(value)))
+    html = ngettext("hidden, %(n)s character", "hidden, %(n)s characters", size) % {
+        "n": size
+    }
+    return Argument(
+        name=show(name),
+        type_word=word,
+        kind="secret",
+        value=Shown(html=escape(html), size=0),
+        hidden=True,
+    )
+
+
+def _argument(name: str, value: Any, *, hidden: bool = False) -> Argument:
+    """``hidden``: whether something of it was taken out."""
     kind, word = _kind_of(value)
-    if secret:
-        size = len(value) if isinstance(value, str) else len("".join(_pretty(value)))
-        html = ngettext("hidden, %(n)s character", "hidden, %(n)s characters", size) % {
-            "n": size
-        }
-        return Argument(
-            name=show(name),
-            type_word=word,
-            kind="secret",
-            value=Shown(html=escape(html), size=0),
-        )
     if kind == "text":
         # "12345" is not 12345: what would read as another type keeps its quotes.
         quoted = (
@@ -379,27 +387,35 @@ def _argument(name: str, value: Any, *, secret: bool) -> Argument:
         text = f'"{value}"' if quoted else value
     else:
         text = "".join(_pretty(value))
-    return Argument(name=show(name), type_word=word, kind=kind, value=show(text))
+    return Argument(
+        name=show(name), type_word=word, kind=kind, value=show(text), hidden=hidden
+    )
 
 
-def arguments_of(text: str, *, secret: Iterable[str] = ()) -> list[Argument]:
-    """The arguments in canonical JSON `text`, typed and exact.
+def arguments_of(text: str, *, hiding: Hiding | None = None) -> list[Argument]:
+    """The arguments in canonical JSON `text`, typed and exact, but for what is hidden of
+    them; without ``hiding`` nothing is.
 
     Text that is not a JSON object becomes one raw entry: unreadable is shown, not hidden.
     """
     try:
         value = parse_json(text)
-        if isinstance(value, dict):
-            hide = frozenset(secret)
-            return [_argument(k, v, secret=k in hide) for k, v in value.items()]
-        return [_argument(_("value"), value, secret=False)]
+        shown = value if hiding is None else hiding.masked(value)
+        if not isinstance(value, dict):
+            return [_argument(_("value"), shown, hidden=shown != value)]
+        return [
+            _hidden_argument(name, value[name])
+            if hiding is not None and hiding.hides(name, value[name])
+            else _argument(name, shown[name], hidden=shown[name] != value[name])
+            for name in value
+        ]
     except (Unreadable, RecursionError):
         return [
             Argument(
                 name=show(_("raw")),
                 type_word=_("unreadable"),
                 kind="raw",
-                value=show(text),
+                value=show(text if hiding is None else masked_text(text)),
             )
         ]
 
@@ -416,18 +432,20 @@ class Change:
 MAX_DIFF = 20_000
 
 
-def changes(before: str, after: str, *, secret: Iterable[str] = ()) -> list[Change]:
+def changes(before: str, after: str, *, hiding: Hiding = BY_LOOKS) -> list[Change]:
     """What differs between two canonical texts of arguments, by argument."""
     old, new = parse_json(before), parse_json(after)
     if not isinstance(old, dict) or not isinstance(new, dict):
         old, new = {"value": old}, {"value": new}
-    hide = frozenset(secret)
     found = []
     for name in dict.fromkeys([*old, *new]):
         a, b = _text_of(old, name), _text_of(new, name)
         if a == b and _kind_of(old.get(name)) == _kind_of(new.get(name)):
             continue
-        html = escape(_("changed, hidden")) if name in hide else difference(a, b)
+        hidden = any(
+            name in each and hiding.changes(name, each[name]) for each in (old, new)
+        )
+        html = escape(_("changed, hidden")) if hidden else difference(a, b)
         found.append(Change(name=show(name), html=html))
     return found
 
@@ -466,18 +484,17 @@ def difference(before: str, after: str) -> SafeString:
 
 
 def effect(
-    tool: str, arguments: str = "", *, secret: Iterable[str] = (), size: int = 60
+    tool: str, arguments: str = "", *, hiding: Hiding = BY_LOOKS, size: int = 60
 ) -> str:
     """What a call does, in words: "Delete file q3-forecast-draft.xlsx"."""
     try:
         value = parse_json(arguments) if arguments else {}
     except Unreadable:
         value = {}
-    hide = frozenset(secret)
     items = value.items() if isinstance(value, dict) else ()
     said: list[str] = []
     for key, item in items:
-        if key in hide or not isinstance(item, str) or not item.strip():
+        if not isinstance(item, str) or not item.strip() or hiding.changes(key, item):
             continue
         words = re.sub(r"\s+", " ", item.rstrip("/").rpartition("/")[2] or item)
         said.append(words if len(words) <= size else words[: size - 1] + "…")

@@ -101,6 +101,13 @@ class InvalidArguments(ApprovalsError):
     code = "invalid_arguments"
 
 
+class TakenBack(ApprovalsError):
+    """This question is not put to the page any more, so its answer was not taken."""
+
+    http_status = 409
+    code = "question_taken_back"
+
+
 class LostLease(ApprovalsError):
     """Another worker has taken over this run, or it has ended; this write was refused."""
 

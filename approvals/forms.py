@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from datetime import date
 from typing import Any
 
@@ -17,6 +17,7 @@ from django.utils.translation import gettext_lazy
 
 from approvals import canonical, services, wording
 from approvals.exceptions import InvalidArguments
+from approvals.hiding import BY_LOOKS, Hiding
 from approvals.states import Settlement, TokenScope, Verdict
 
 #: Keys of a response schema that the desk itself fills.
@@ -390,7 +391,7 @@ class ArgumentsForm(forms.Form):
         schema_text: str,
         data: Any = None,
         *,
-        secrets: Collection[str] = (),
+        hiding: Hiding = BY_LOOKS,
         form_id: str = "decide",
     ) -> None:
         super().__init__(data, prefix="argument", use_required_attribute=False)
@@ -401,7 +402,12 @@ class ArgumentsForm(forms.Form):
         parts: dict[str, Any] = properties if isinstance(properties, dict) else {}
         required = schema.get("required") or []
         for name in dict.fromkeys([*self.original, *parts]):
-            if name in secrets:
+            # What the page does not show whole cannot be edited there.
+            if (
+                hiding.changes(name, self.original[name])
+                if name in self.original
+                else hiding.hides_name(name)
+            ):
                 continue
             part = parts.get(name, {})
             field = _argument_field(name, part, self.original.get(name, MISSING))

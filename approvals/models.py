@@ -15,6 +15,7 @@ from django.db.models import Case, Exists, OuterRef, Q, Value, When
 from django.utils import timezone
 
 from approvals import canonical
+from approvals.hiding import Hiding
 from approvals.prepared import Prepared, Slot
 from approvals.states import (
     RUN_AT_PAGE,
@@ -54,6 +55,11 @@ class Tool(models.Model):
     secrets = models.JSONField(
         default=list, blank=True, help_text="Parameters whose values are never shown."
     )
+    plain = models.JSONField(
+        default=list,
+        blank=True,
+        help_text="Parameters that are shown although they look like secrets.",
+    )
     title = models.CharField(
         max_length=SHORT,
         blank=True,
@@ -88,6 +94,10 @@ class Tool(models.Model):
 
     def __str__(self) -> str:
         return f"{self.agent}: {self.name}"
+
+    @property
+    def hiding(self) -> Hiding:
+        return Hiding.of(self.secrets, self.plain)
 
 
 class Policy(models.Model):
@@ -330,6 +340,7 @@ class Interrupt(models.Model):
     consequence = models.TextField(blank=True)
     approve_label = models.CharField(max_length=SHORT, blank=True)
     secrets = models.JSONField(default=list)
+    plain = models.JSONField(default=list)
     #: The ruling as it was when the call was asked (policies.Ruling as JSON).
     policy = models.JSONField(default=dict)
     review_groups = models.ManyToManyField(Group, related_name="interrupts")
@@ -379,6 +390,15 @@ class Interrupt(models.Model):
     @property
     def is_open(self) -> bool:
         return self.status == InterruptStatus.OPEN
+
+    @property
+    def hiding(self) -> Hiding:
+        return Hiding.of(self.secrets, self.plain)
+
+    @property
+    def hides(self) -> bool:
+        """Whether something of its arguments is shown to nobody."""
+        return bool(self.hiding.found(canonical.loads(self.arguments)))
 
     @property
     def decision(self) -> Decision | None:

@@ -126,6 +126,12 @@ class Rulebook:
         asks = ruling.gate == Gate.HOLD and ruling.asks_requester
         return asks and self.tools[tool].kind == InterruptKind.QUESTION
 
+    def keeps(self, tool: str) -> bool:
+        """Whether this is a question that no page may answer in its place."""
+        known = self.tools.get(tool)
+        question = known is not None and known.kind == InterruptKind.QUESTION
+        return question and not self.gives_over(tool)
+
     def allowed(self) -> frozenset[str]:
         """The registered tools that run without asking."""
         return frozenset(

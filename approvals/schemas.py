@@ -39,6 +39,9 @@ class ToolSpec(Frozen):
     read_only: bool = False
     #: Top-level parameters whose values are never shown.
     secrets: tuple[str, ...] = ()
+    #: Parameters, also inside of others, that are shown although they look like secrets
+    #: (``approvals.hiding``).
+    plain: tuple[str, ...] = ()
     #: One line naming the effect; ``{filename}`` is replaced by that argument.
     title: str = ""
     #: The approve button, naming its effect.

@@ -103,6 +103,8 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 # --- Applications ----------------------------------------------------------------------
 
 INSTALLED_APPS = [
+    # First, since its commands about accounts take the place of Django's.
+    "hitlsite",
     "django.contrib.admin",
     "django.contrib.auth",
     "django.contrib.contenttypes",
@@ -113,7 +115,6 @@ INSTALLED_APPS = [
     "django_htmx",
     "django_tasks_db",
     "lucide",
-    "hitlsite",
     "approvals",
     "hitlagents",
 ]

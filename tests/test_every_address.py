@@ -40,6 +40,8 @@ FOR_ALL = {
     "tokens",
     "copilotkit-info",
 }
+#: Stands in the place of a page of the admin.
+OF_ADMIN = {"own-password"}
 REFUSED = {400, 401, 403, 404, 405, 411, 413, 415, 422}
 
 
@@ -91,7 +93,8 @@ def there(make_interrupts, make_run, rita, mia) -> dict[str, dict[str, Any]]:
 def routes(patterns: list[URLPattern | URLResolver]) -> Iterator[URLPattern]:
     for pattern in patterns:
         if isinstance(pattern, URLPattern):
-            yield pattern
+            if pattern.name not in OF_ADMIN:
+                yield pattern
         elif pattern.namespace != "admin":
             yield from routes(pattern.url_patterns)
 
@@ -107,7 +110,7 @@ def addresses(there: dict[str, dict[str, Any]]) -> dict[str, str]:
 
 
 def of_admin() -> list[str]:
-    found = [reverse("admin:index")]
+    found = [reverse("admin:index"), *map(reverse, OF_ADMIN)]
     for model in admin.site._registry:
         name = f"admin:{model._meta.app_label}_{model._meta.model_name}"
         found += [reverse(f"{name}_changelist"), reverse(f"{name}_add")]

@@ -15,6 +15,7 @@ from django.utils.translation import ngettext
 from approvals import canonical, cards, permissions
 from approvals.cases import Case, happened
 from approvals.forms import AnswerForm
+from approvals.hiding import Hiding
 from approvals.models import AuditEntry, Run, Tool, run_state
 from approvals.states import RUN_AT_PAGE, InterruptKind, RunStatus
 from hitlagents import catalog, conversations, events
@@ -150,15 +151,15 @@ class Chat:
             events=events.shown(run),
             cases=cards,
             executions=list(run.executions.all()),
-            secrets=self._secrets,
+            hiding=self._hiding,
             cancelled_by=who,
             cancel_note=note,
         )
 
     @cached_property
-    def _secrets(self) -> dict[str, list[str]]:
+    def _hiding(self) -> dict[str, Hiding]:
         tools = Tool.objects.filter(agent=self.thread.agent)
-        return dict(tools.values_list("name", "secrets"))
+        return {tool.name: tool.hiding for tool in tools}
 
     @cached_property
     def _cancelled(self) -> dict[UUID | None, tuple[str, str]]:

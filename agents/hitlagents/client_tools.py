@@ -3,6 +3,7 @@ with its run after a decision has no page."""
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterable, Sequence
 
 from pydantic import TypeAdapter
@@ -23,13 +24,18 @@ def stored(text: str) -> Sequence[ClientTool]:
     return _TOOLS.validate_json(text) if text else ()
 
 
+def folded(name: str) -> str:
+    """The same for names that differ only by case, or by how Unicode writes them."""
+    return unicodedata.normalize("NFKC", name).casefold()
+
+
 def refuse_taken(brought: Iterable[ClientTool], own: Iterable[ToolSpec]) -> None:
     """Raises AgentRunError for one that has the name of a tool that runs here. The endpoint
     refuses those; the agent may have got such a tool since.
 
     A question may be given over to the page: nothing runs for it either way.
     """
-    runs = {spec.name for spec in own if spec.kind != InterruptKind.QUESTION}
+    runs = {folded(spec.name) for spec in own if spec.kind != InterruptKind.QUESTION}
     for tool in brought:
-        if tool.name in runs:
+        if folded(tool.name) in runs:
             raise AgentRunError(f"Duplicate tool name: {tool.name}", retryable=False)

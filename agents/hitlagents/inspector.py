@@ -7,7 +7,7 @@ try would show it. What a rule is called and asks for is for those who may read 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,7 @@ from django.utils.translation import gettext as _
 
 from approvals import canonical, display, permissions, wording
 from approvals.cases import rule_lines
+from approvals.hiding import BY_LOOKS, Hiding
 from approvals.models import Tool
 from approvals.policies import Rulebook, Ruling
 from approvals.schemas import ClientTool
@@ -73,7 +74,7 @@ class InspectedTool:
 
     @property
     def parameters(self) -> list[Parameter]:
-        return parameters_of(self.schema, secrets=self.tool.secrets)
+        return parameters_of(self.schema, hiding=self.tool.hiding)
 
     @property
     def look(self) -> str:
@@ -238,7 +239,7 @@ class Inspected:
         return self.person.is_staff and self.person.has_perm("approvals.view_policy")
 
 
-def parameters_of(schema: Any, *, secrets: Sequence[str] = ()) -> list[Parameter]:
+def parameters_of(schema: Any, *, hiding: Hiding = BY_LOOKS) -> list[Parameter]:
     """The properties of an object schema; nothing for a schema of another kind."""
     properties = schema.get("properties") if isinstance(schema, dict) else None
     if not isinstance(properties, dict):
@@ -249,7 +250,7 @@ def parameters_of(schema: Any, *, secrets: Sequence[str] = ()) -> list[Parameter
             name=name,
             kind=kind_of(part),
             required=isinstance(required, list) and name in required,
-            secret=name in secrets,
+            secret=hiding.hides_name(name),
             description=_text(part, "description") or _text(part, "title"),
         )
         for name, part in properties.items()

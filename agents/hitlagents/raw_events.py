@@ -6,7 +6,6 @@ Reads only. Who may see the run may read them; the caller asks.
 from __future__ import annotations
 
 import json
-from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,8 +16,8 @@ from django.db.models.functions import Length
 
 from approvals import canonical, display
 from approvals.exceptions import InvalidArguments
+from approvals.hiding import BY_LOOKS, Hiding, hidden_words, masked_text, texts_of
 from approvals.models import Run, Tool
-from approvals.services import hidden_words
 from hitlagents.events import attempts_that_count
 from hitlagents.models import Checkpoint, RunEvent
 
@@ -159,10 +158,10 @@ class Lines:
 
 
 class Secrets:
-    """What of a run's events nobody is shown: the values of secret parameters.
+    """What of a run's events nobody is shown: the secrets in the arguments of its calls.
 
-    In the arguments of the call they are always replaced; a value of some length also
-    wherever else it was written whole, such as in a result.
+    There they are always replaced; a value of some length also wherever else it was written
+    whole, such as in a result. What is a credential by its form is replaced everywhere.
     """
 
     def __init__(self, run: Run) -> None:
@@ -171,37 +170,36 @@ class Secrets:
     def without(self, row: RunEvent) -> dict[str, Any]:
         """The whole event, without secrets."""
         members = json.loads(row.payload)
-        if self._names:
-            if row.type == "TOOL_CALL_ARGS":
-                names = self._names.get(str(members.get("toolCallId")), frozenset())
-                members["delta"] = _redacted(str(members.get("delta")), names)
-            members = self._replaced(members)
-        return {"type": row.type, **members}
+        if row.type == "TOOL_CALL_ARGS":
+            hiding = self._hiding.get(str(members.get("toolCallId")), BY_LOOKS)
+            members["delta"] = _redacted(str(members.get("delta")), hiding)
+        return {"type": row.type, **self._replaced(members)}
 
     @cached_property
-    def _names(self) -> dict[str, frozenset[str]]:
-        """The secret parameters of every call of the run that has some."""
-        names: dict[str, set[str]] = defaultdict(set)
-        for call_id, secrets in self._run.interrupts.values_list("call_id", "secrets"):
-            names[call_id].update(secrets)
-        tools = Tool.objects.filter(agent=self._run.agent)
-        of_tool = dict(tools.values_list("name", "secrets"))
-        if any(of_tool.values()):
-            for members in self._members("TOOL_CALL_START"):
-                secrets = of_tool.get(str(members.get("toolCallName")), [])
-                names[str(members.get("toolCallId"))].update(secrets)
-        return {call: frozenset(some) for call, some in names.items() if some}
+    def _hiding(self) -> dict[str, Hiding]:
+        """What is hidden of the arguments of every call of the run."""
+        found: dict[str, Hiding] = {}
+        tools = {
+            tool.name: tool.hiding
+            for tool in Tool.objects.filter(agent=self._run.agent)
+        }
+        for members in self._members("TOOL_CALL_START"):
+            own = tools.get(str(members.get("toolCallName")), BY_LOOKS)
+            found[str(members.get("toolCallId"))] = own
+        for interrupt in self._run.interrupts.only("call_id", "secrets", "plain"):
+            own = found.get(interrupt.call_id, interrupt.hiding)
+            found[interrupt.call_id] = own | interrupt.hiding
+        return found
 
     @cached_property
     def _values(self) -> list[str]:
         """The values themselves, the longest first, also as they stand inside JSON."""
         found = set()
         for members in self._members("TOOL_CALL_ARGS"):
-            names = self._names.get(str(members.get("toolCallId")), frozenset())
-            arguments = _arguments(str(members.get("delta")))
-            for name in names & arguments.keys():
-                for text in _texts(arguments[name]):
-                    found |= {text, json.dumps(text, ensure_ascii=False)[1:-1]}
+            hiding = self._hiding.get(str(members.get("toolCallId")), BY_LOOKS)
+            secrets = hiding.found(_arguments(str(members.get("delta"))))
+            for text in map(_written, texts_of(secrets)):
+                found |= {text, json.dumps(text, ensure_ascii=False)[1:-1]}
         long = (text for text in found if len(text) >= SHORTEST_SECRET)
         return sorted(long, key=len, reverse=True)
 
@@ -213,7 +211,7 @@ class Secrets:
         if isinstance(value, str):
             for secret in self._values:
                 value = value.replace(secret, hidden_words(secret))
-            return value
+            return masked_text(value)
         if isinstance(value, dict):
             return {key: self._replaced(item) for key, item in value.items()}
         if isinstance(value, list):
@@ -221,16 +219,18 @@ class Secrets:
         return value
 
 
-def _redacted(delta: str, names: frozenset[str]) -> str:
+def _redacted(delta: str, hiding: Hiding) -> str:
     """The arguments of a call without secrets; all hidden if they cannot be read."""
-    if not names:
-        return delta
     arguments = _arguments(delta)
     if not arguments and delta.strip() != "{}":
-        return hidden_words(delta)
-    for name in names & arguments.keys():
-        arguments[name] = hidden_words(arguments[name])
-    return json.dumps(arguments, ensure_ascii=False)
+        return hidden_words(delta) if hiding.secrets else delta
+    if not hiding.found(arguments):
+        return delta
+    return json.dumps(hiding.masked(arguments), ensure_ascii=False)
+
+
+def _written(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def _arguments(delta: str) -> dict[str, Any]:
@@ -239,18 +239,6 @@ def _arguments(delta: str) -> dict[str, Any]:
     except InvalidArguments:
         return {}
     return found if isinstance(found, dict) else {}
-
-
-def _texts(value: Any) -> Iterable[str]:
-    """A value as it would be written elsewhere, piece by piece."""
-    if isinstance(value, dict):
-        for item in value.values():
-            yield from _texts(item)
-    elif isinstance(value, list):
-        for item in value:
-            yield from _texts(item)
-    else:
-        yield value if isinstance(value, str) else json.dumps(value)
 
 
 def saved_state(run: Run) -> Mapping[str, object] | None:

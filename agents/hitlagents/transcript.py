@@ -18,6 +18,7 @@ from django.utils.translation import gettext_lazy
 
 from approvals import display
 from approvals.cases import Case
+from approvals.hiding import BY_LOOKS, Hiding
 from approvals.models import Run, ToolExecution
 from approvals.states import ExecutionStatus, InterruptStatus, RunStatus, Source
 from hitlagents.events import utf16_length
@@ -71,8 +72,8 @@ class Story:
     events: Sequence[tuple[RunEvent, dict[str, Any]]] = ()
     cases: Sequence[Case] = ()
     executions: Sequence[ToolExecution] = ()
-    #: Names of secret parameters by tool.
-    secrets: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    #: What of its arguments is hidden, by tool.
+    hiding: Mapping[str, Hiding] = field(default_factory=dict)
     #: Who ended the run, and what they noted.
     cancelled_by: str = ""
     cancel_note: str = ""
@@ -120,7 +121,7 @@ class Call:
     arguments: str
     state: CallState
     result: str = ""
-    secrets: Sequence[str] = ()
+    hiding: Hiding = BY_LOOKS
     case: Case | None = None
     #: It ran with other arguments than the agent proposed.
     edited: bool = False
@@ -140,7 +141,7 @@ class Call:
     @property
     def short(self) -> str:
         """The call in a few words, without the name of its tool."""
-        words = display.effect("", self.arguments, secret=self.secrets)
+        words = display.effect("", self.arguments, hiding=self.hiding)
         return words.strip()
 
     @property
@@ -359,10 +360,11 @@ class _Rows:
     def _made(self, key: str, place: tuple[int, str], found: _Call) -> Call:
         case, execution = self._cases.get(place), self._executions.get(place)
         tool, arguments = found.tool, found.arguments
-        secrets: Sequence[str] = ()
+        hiding = self._story.hiding.get(tool, BY_LOOKS)
         if case is not None:
             tool, arguments = case.interrupt.tool, case.interrupt.arguments
-            secrets = case.interrupt.secrets
+            hiding = self._story.hiding.get(tool, case.interrupt.hiding)
+            hiding |= case.interrupt.hiding
         proposed = arguments
         if execution is not None:
             tool, arguments = execution.tool, execution.arguments
@@ -373,7 +375,7 @@ class _Rows:
             arguments=arguments,
             state=_state(self._story.run, case, execution, found.result),
             result=result or found.result or "",
-            secrets=[*secrets, *self._story.secrets.get(tool, ())],
+            hiding=hiding,
             case=None if case is not None and case.is_at_page else case,
             edited=case is not None and arguments != proposed,
         )

@@ -20,10 +20,16 @@ from approvals.services.executions import (
 from approvals.services.expiring import expire_due
 from approvals.services.opening import open_interrupts
 from approvals.services.outcomes import at_deadline
-from approvals.services.records import changing_policies, erase_payload
+from approvals.services.outlines import flaw_of
+from approvals.services.records import (
+    access,
+    changing_access,
+    changing_policies,
+    erase_payload,
+    record_access,
+)
 from approvals.services.rulings import (
     approvals_of,
-    hidden_words,
     redacted,
     ruling_for,
     shown_digest,
@@ -54,12 +60,15 @@ from approvals.services.tools import (
     decided_titles,
     faults_of_answer,
     faults_of_arguments,
-    flaw_of,
     learn_tools,
     register_tools,
 )
 from approvals.services.work import Work, lock_leased, unit_of_work
-from approvals.services.workers import worker_is_gone, worker_name
+from approvals.services.workers import (
+    keep_work_to_this_process,
+    worker_is_gone,
+    worker_name,
+)
 
 __all__ = [
     "LEASE",
@@ -68,6 +77,7 @@ __all__ = [
     "Instead",
     "Permit",
     "Work",
+    "access",
     "answer_client_call",
     "approvals_of",
     "ask_again",
@@ -75,6 +85,7 @@ __all__ = [
     "authenticate_token",
     "begin_execution",
     "cancel_run",
+    "changing_access",
     "changing_policies",
     "claim_run",
     "create_token",
@@ -92,7 +103,7 @@ __all__ = [
     "finish_run",
     "flaw_of",
     "held_back",
-    "hidden_words",
+    "keep_work_to_this_process",
     "learn_tools",
     "lock_leased",
     "make_group",
@@ -100,6 +111,7 @@ __all__ = [
     "pass_over_client_calls",
     "prepare",
     "queue_run",
+    "record_access",
     "redacted",
     "register_tools",
     "release_run",

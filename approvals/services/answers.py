@@ -225,7 +225,10 @@ def _changed(interrupt: Interrupt, arguments: str) -> str:
     ]
     told = []
     for name in names[:MAX_CHANGES]:
-        if name in interrupt.secrets:
+        if any(
+            name in each and interrupt.hiding.changes(name, each[name])
+            for each in (before, after)
+        ):
             told.append(f"{_cut(name)} (changed, not shown)")
         else:
             was, now = (_cut(_in_words(each, name)) for each in (before, after))

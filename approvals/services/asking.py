@@ -62,7 +62,8 @@ def _of_a_page(draft: InterruptDraft) -> Asked:
         reason="client_tool",
         title=f"{tool} on the page"[:MAX_TITLE],
         message="The page that brought this tool answers it.",
-        verdicts=(Verdict.ANSWER, Verdict.CANCEL_CALL),
+        # Those of a question, which it becomes if a policy puts it to people after all.
+        verdicts=tuple(_of_a_question(draft)),
         response_schema=None,
     )
 

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from approvals import canonical, permissions
-from approvals.exceptions import NotFound
+from approvals.exceptions import NotFound, TakenBack
 from approvals.models import Interrupt
+from approvals.policies import Rulebook
+from approvals.services.opening import take_back
 from approvals.services.outcomes import decide_unvoted
 from approvals.services.work import Work, lock_run, lock_run_of, name_of, unit_of_work
 from approvals.states import RunStatus, Verdict
@@ -26,8 +28,9 @@ def answer_client_call(interrupt_id: UUID, content: str, *, actor: User) -> bool
     """The page says what its tool gave; that becomes the result of the call.
 
     Only the first answer counts: returns False for a call that does not wait any more.
-    Raises NotFound for what is no such call of a run of this person, and InvalidArguments
-    for a text that cannot be stored.
+    Raises NotFound for what is no such call of a run of this person, InvalidArguments
+    for a text that cannot be stored, and TakenBack for a question that the policies now
+    refuse or put to others, to whom it then goes.
     """
     answer = canonical.dumps(content)
     with unit_of_work() as work:
@@ -38,8 +41,15 @@ def answer_client_call(interrupt_id: UUID, content: str, *, actor: User) -> bool
         if not interrupt.is_open or run.status != RunStatus.WAITING:
             return False
         interrupt.run = run
-        _decide(work, interrupt, Verdict.ANSWER, actor, answer)
-        return True
+        book = Rulebook(run.agent)
+        if not book.keeps(interrupt.tool):
+            _decide(work, interrupt, Verdict.ANSWER, actor, answer)
+            return True
+        waits = take_back(work, interrupt, book)
+        groups = ", ".join(map(str, permissions.deciders(interrupt)))
+    where = f"now waits for {groups}" if waits else "is refused by now"
+    # Raised after the commit, so that the question stays where it went.
+    raise TakenBack(f"This question {where}, so the answer of the page was not taken.")
 
 
 def pass_over_client_calls(run_id: UUID, *, actor: User) -> int:

@@ -71,7 +71,9 @@ def open_interrupts(
     with unit_of_work() as work:
         run = lock_leased(run_id, attempt)
         book = Rulebook(run.agent)
-        own = brought(run.agent, _given_over(client_tools, book))
+        # Without those in the place of a question that the policies put to others by now.
+        given = [tool for tool in client_tools if not book.keeps(tool.name)]
+        own = brought(given, book)
         known = {
             (turn, call_id): pk
             for pk, turn, call_id in run.interrupts.values_list("pk", "turn", "call_id")
@@ -116,16 +118,6 @@ def open_interrupts(
 _OPEN = Prepared(lambda: Interrupt.objects.open().filter(run=Slot(Interrupt, "run")))
 
 
-def _given_over(tools: Sequence[ClientTool], book: Rulebook) -> list[ClientTool]:
-    """Without those in the place of a question that the policies put to others by now."""
-    ours = {
-        name
-        for name, tool in book.tools.items()
-        if tool.kind == InterruptKind.QUESTION and not book.gives_over(name)
-    }
-    return [tool for tool in tools if tool.name not in ours]
-
-
 def _ruling(draft: InterruptDraft, tool: Tool | None, book: Rulebook) -> Ruling:
     if tool is not None and tool.kind == InterruptKind.CLIENT:
         return AT_PAGE
@@ -163,17 +155,9 @@ def _open(
         call_id=call.call_id,
         attempt=run.attempt,
         framework_ref=_storable(call.framework_ref)[:MAX_REF],
-        kind=ask.kind,
-        reason=ask.reason,
-        message=_storable(ask.message),
-        title=_storable(ask.title),
         tool=call.tool,
         arguments=arguments,
         salt=canonical.new_salt(),
-        response_schema=(
-            canonical.dumps(ask.response_schema) if ask.response_schema else ""
-        ),
-        verdicts=[verdict.value for verdict in ask.verdicts],
         editable=draft.editable,
         takes_note=draft.takes_note,
         denied_before=denied,
@@ -182,16 +166,7 @@ def _open(
         said=_storable(draft.said[:MAX_SAID]),
         created=asked_at,
     )
-    if tool is not None:
-        interrupt.tool_schema = tool.schema
-        interrupt.schema_digest = tool.schema_digest
-        interrupt.risk = tool.risk
-        interrupt.consequence = " ".join(
-            filter(None, (tool.consequence, draft.consequence))
-        )
-        interrupt.approve_label = tool.approve_label
-        interrupt.secrets = tool.secrets
-        interrupt.card = tool.card
+    _put(interrupt, ask, tool)
     interrupt.arguments_digest = interrupt.digest_of(arguments)
     apply_ruling(work, interrupt, ruling)
     work.record(
@@ -216,6 +191,66 @@ def _open(
         note = f"The policy “{ruling.policy}” refuses this call."
         decide_by_system(work, interrupt, Verdict.DENY, "policy", note)
     return interrupt
+
+
+def _put(interrupt: Interrupt, ask: asking.Asked, tool: Tool | None) -> None:
+    """In which words it is asked, and what its tool says of it."""
+    interrupt.kind = ask.kind
+    interrupt.reason = ask.reason
+    interrupt.message = _storable(ask.message)
+    interrupt.title = _storable(ask.title)
+    interrupt.response_schema = (
+        canonical.dumps(ask.response_schema) if ask.response_schema else ""
+    )
+    interrupt.verdicts = [verdict.value for verdict in ask.verdicts]
+    if tool is None:
+        return
+    interrupt.tool_schema = tool.schema
+    interrupt.schema_digest = tool.schema_digest
+    interrupt.risk = tool.risk
+    interrupt.consequence = " ".join(
+        filter(None, (tool.consequence, interrupt.consequence))
+    )
+    interrupt.approve_label = tool.approve_label
+    interrupt.secrets, interrupt.plain = tool.secrets, tool.plain
+    interrupt.card = tool.card
+
+
+def take_back(work: Work, interrupt: Interrupt, book: Rulebook) -> bool:
+    """Put a question that waits for a page to whom the policies name now, or refuse it.
+
+    Returns whether it waits for them.
+    """
+    tool, ruling = book.tools[interrupt.tool], book.ruling(interrupt.tool)
+    draft = InterruptDraft(
+        call=ToolCall(
+            turn=interrupt.turn,
+            call_id=interrupt.call_id,
+            tool=interrupt.tool,
+            arguments=interrupt.arguments,
+        ),
+        verdicts=tuple(Verdict(verdict) for verdict in interrupt.verdicts),
+    )
+    _put(interrupt, asking.asked(draft, tool, interrupt.arguments, work.now), tool)
+    apply_ruling(work, interrupt, ruling, asked_before=True)
+    refused = ruling.gate == Gate.REFUSE
+    then = (
+        "refuses this call" if refused else "puts this question to others than the page"
+    )
+    why = f"The policy “{ruling.policy}” now {then}."
+    work.record(
+        "interrupt.reopened",
+        actor="system:policy",
+        run=interrupt.run,
+        interrupt=interrupt,
+        why=why,
+        policy=interrupt.policy,
+    )
+    work.tell_interrupt(interrupt, "opened")
+    problem = misfit(tool.schema, interrupt.arguments)
+    if refused or problem:
+        decide_by_system(work, interrupt, Verdict.DENY, "policy", problem or why)
+    return not refused and not problem
 
 
 def apply_ruling(

@@ -48,6 +48,7 @@ def shown_digest(interrupt: Interrupt, ruling: Ruling | None = None) -> str:
         "tool": interrupt.tool,
         "arguments": interrupt.arguments,
         "secrets": interrupt.secrets,
+        "plain": interrupt.plain,
         "tool_schema": interrupt.schema_digest,
         "response_schema": interrupt.response_schema,
         "verdicts": interrupt.verdicts,
@@ -65,18 +66,9 @@ def shown_digest(interrupt: Interrupt, ruling: Ruling | None = None) -> str:
 
 
 def redacted(interrupt: Interrupt) -> Any:
-    """The arguments for records that outlive the row: secrets replaced by their length."""
-    arguments = canonical.loads(interrupt.arguments)
-    if isinstance(arguments, dict):
-        for name in interrupt.secrets:
-            if name in arguments:
-                arguments[name] = hidden_words(arguments[name])
-    return arguments
-
-
-def hidden_words(value: object) -> str:
-    """What stands where the value of a secret parameter was."""
-    return f"hidden, {len(str(value))} characters"
+    """The arguments for pages of others and for records that outlive the row: what is
+    secret replaced by its length."""
+    return interrupt.hiding.masked(canonical.loads(interrupt.arguments))
 
 
 def unsatisfied(decision: Decision, book: Rulebook) -> str:

@@ -16,9 +16,11 @@ from referencing import Registry
 from referencing.exceptions import Unresolvable
 
 from approvals import canonical, wording
-from approvals.exceptions import InvalidArguments
+from approvals.hiding import BY_LOOKS
 from approvals.models import Interrupt, Tool
+from approvals.policies import Rulebook
 from approvals.schemas import ClientTool, Suggest, ToolSpec
+from approvals.services.bounded import Bounded, Uncheckable, faults
 from approvals.services.work import unit_of_work
 from approvals.states import InterruptKind, Risk
 
@@ -26,7 +28,7 @@ from approvals.states import InterruptKind, Risk
 NOWHERE_ELSE: Registry[Any] = Registry()
 
 #: What checking a value may come to, other than faults.
-UNCHECKABLE = (Unresolvable, OverflowError, RecursionError)
+UNCHECKABLE = (Unresolvable, OverflowError, RecursionError, Uncheckable)
 
 MAX_TITLE = 200
 #: A title without a template names so many arguments.
@@ -77,42 +79,25 @@ def learn_tools(agent: str, specs: Sequence[ToolSpec]) -> None:
                 )
 
 
-def brought(agent: str, tools: Sequence[ClientTool]) -> dict[str, Tool]:
-    """Tools of a page as the registry would have them, by name; stored nowhere."""
+def brought(tools: Sequence[ClientTool], book: Rulebook) -> dict[str, Tool]:
+    """Tools of a page as the registry would have them, by name; stored nowhere.
+
+    What the agent's own tool of the name keeps secret stays so.
+    """
     found = {}
     for tool in tools:
+        own = book.tools.get(tool.name)
         spec = ToolSpec(
             name=tool.name,
             description=tool.description,
             parameters=tool.parameters,
             kind=InterruptKind.CLIENT,
             risk=Risk.LOW,
+            secrets=tuple(own.secrets) if own else (),
+            plain=tuple(own.plain) if own else (),
         )
-        found[tool.name] = Tool(agent=agent, name=tool.name, **_columns(spec))
+        found[tool.name] = Tool(agent=book.agent, name=tool.name, **_columns(spec))
     return found
-
-
-def flaw_of(schema: object) -> str:
-    """Why this cannot be the schema of a tool's arguments; empty if it can.
-
-    Only its outline is looked at, for what strangers send with every request: to hold a
-    large one to the whole of JSON Schema takes seconds.
-    """
-    if not isinstance(schema, dict) or schema.get("type", "object") != "object":
-        return "it has to be the schema of an object"
-    parts = schema.get("properties", {})
-    if not isinstance(parts, dict) or not all(
-        isinstance(part, dict | bool) for part in parts.values()
-    ):
-        return "its properties have to be schemas by their names"
-    names = schema.get("required", [])
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        return "what is required has to be a list of names"
-    try:
-        canonical.dumps(schema)
-    except InvalidArguments as error:
-        return error.message
-    return ""
 
 
 def _columns(spec: ToolSpec) -> dict[str, Any]:
@@ -124,6 +109,7 @@ def _columns(spec: ToolSpec) -> dict[str, Any]:
         "risk": spec.risk,
         "read_only": spec.read_only,
         "secrets": list(spec.secrets),
+        "plain": list(spec.plain),
         "title": spec.title,
         "approve_label": spec.approve_label,
         "consequence": spec.consequence,
@@ -222,7 +208,7 @@ def _by_property(
 
 
 def _faults(validator: Draft202012Validator, value: str) -> list[JSONSchemaFault]:
-    found = validator.iter_errors(canonical.loads(value))
+    found = faults(validator, canonical.loads(value))
     return sorted(found, key=lambda wrong: str(wrong.path))
 
 
@@ -253,8 +239,12 @@ def _validator(schema: str, *, closed: bool, times: bool) -> Draft202012Validato
     loaded = canonical.loads(schema)
     if closed and isinstance(loaded, dict) and "properties" in loaded:
         loaded.setdefault("additionalProperties", False)
+    if '"unevaluatedProperties"' in schema and '"patternProperties"' in schema:
+        raise SchemaError(
+            "unevaluatedProperties and patternProperties cannot be checked together"
+        )
     Draft202012Validator.check_schema(loaded)
-    return Draft202012Validator(
+    return Bounded(
         loaded, format_checker=TIMES if times else None, registry=NOWHERE_ELSE
     )
 
@@ -298,8 +288,9 @@ def title_of(tool: Tool | None, name: str, arguments: str) -> str:
     values = canonical.loads(arguments)
     if not isinstance(values, dict):
         values = {}
-    secrets = set(tool.secrets) if tool is not None else set()
-    told = {key: value for key, value in values.items() if key not in secrets}
+    hiding = tool.hiding if tool is not None else BY_LOOKS
+    shown = hiding.masked(values)
+    told = {key: shown[key] for key in values if not hiding.hides(key, values[key])}
     template = tool.title if tool is not None else ""
     if not template:
         return _plain_title(name, told, whole=len(told) == len(values))

@@ -16,6 +16,7 @@ from lucide.templatetags.lucide import lucide
 
 from approvals import display, wording
 from approvals.cases import person_name
+from approvals.hiding import Hiding
 
 register = template.Library()
 
@@ -190,19 +191,15 @@ def time_left(until: datetime) -> str:
 
 @register.inclusion_tag("approvals/arguments.html")
 def argument_list(
-    text: str, tool: str = "", tool_kind: str = "", secret: object = ()
+    text: str, tool: str = "", tool_kind: str = "", hiding: Hiding | None = None
 ) -> dict[str, object]:
     """The typed list of what a call will run with."""
-    names = (
-        [str(name) for name in secret]
-        if isinstance(secret, list | tuple | set | frozenset)
-        else []
-    )
-    arguments = display.arguments_of(text, secret=names)
+    arguments = display.arguments_of(text, hiding=hiding)
     return {
         "tool": tool,
         "tool_kind": tool_kind,
         "arguments": arguments,
+        "hidden": any(argument.hidden for argument in arguments),
         "warnings": [
             warning for argument in arguments for warning in argument.warnings
         ],

@@ -7,6 +7,7 @@ from typing import Any
 from uuid import UUID
 
 from django.contrib.auth.decorators import login_required
+from django.core import signing
 from django.core.cache import cache
 from django.db.models import Q
 from django.http import Http404, HttpResponse
@@ -14,7 +15,7 @@ from django.shortcuts import get_object_or_404, render
 from django.utils import timezone
 from django.utils.dateparse import parse_date
 from django.utils.translation import gettext as _
-from django.views.decorators.http import require_safe
+from django.views.decorators.http import require_http_methods, require_safe
 
 from approvals import audit, permissions, services
 from approvals.cases import Happened, happened
@@ -25,7 +26,13 @@ from approvals.states import InterruptKind
 PAGE = 50
 #: A verified chain is not verified again for this long, unless somebody asks.
 STALE_AFTER = 60
+#: What was found is shown for so long, with its time, where a look at the page is too short.
+KEPT_FOR = 24 * 60 * 60
 _CACHE_KEY = "approvals.audit.report"
+#: Seconds of one request for the chain: it has one of the few threads that answer all pages.
+STEP = 0.5
+#: Between two requests that go on with it, an hour may pass.
+_SALT, _MAX_AGE = "approvals.audit.check", 60 * 60
 
 
 def _kinds() -> dict[str, tuple[str, Q]]:
@@ -49,6 +56,10 @@ def _kinds() -> dict[str, tuple[str, Q]]:
         "tools": (_("Tool calls"), Q(action__startswith="execution.")),
         "runs": (_("Runs"), Q(action__startswith="run.")),
         "policies": (_("Policies"), Q(action__startswith="policy.")),
+        "access": (
+            _("Accounts and groups"),
+            Q(action__startswith="user.") | Q(action__startswith="group."),
+        ),
     }
 
 
@@ -104,12 +115,16 @@ def entries(request: DeskRequest) -> HttpResponse:
     return respond(request, "approvals/audit.html", "entries", context)
 
 
-@require_safe
+@require_http_methods(["GET", "HEAD", "POST"])
 @login_required
 def chain(request: DeskRequest) -> HttpResponse:
-    """The state of the chain, as a badge or as a banner."""
+    """The state of the chain, as a badge or as a banner. A POST goes on with a check that
+    takes more than one request."""
     _must_audit(request)
-    context = _chain(fresh="fresh" in request.GET)
+    if request.method == "POST":
+        context = _check(_verifier_of(request.POST.get("at", "")))
+    else:
+        context = _chain(fresh="fresh" in request.GET)
     return render(request, "approvals/audit.html#chain", context)
 
 
@@ -210,15 +225,41 @@ _STATES = {
     "run.cancelled": "cancelled",
     "run.in_doubt": "failed",
     "policy.deleted": "cancelled",
+    "user.deleted": "cancelled",
+    "group.deleted": "cancelled",
 }
 
 
 def _chain(*, fresh: bool) -> dict[str, Any]:
-    """Verify the whole chain against its head; a result is kept for a minute."""
-    kept = None if fresh else cache.get(_CACHE_KEY)
-    if kept is None:
-        started = timezone.now()
-        report = audit.verify_stored()
-        kept = {"report": report, "checked": started, "took": timezone.now() - started}
-        cache.set(_CACHE_KEY, kept, STALE_AFTER)
-    return kept
+    """What is known of the chain. ``fresh``: somebody asked for all of it to be checked,
+    so that the page goes on until it is; otherwise one step has to do."""
+    kept: dict[str, Any] | None = cache.get(_CACHE_KEY)
+    now = timezone.now()
+    if not fresh and kept and (now - kept["checked"]).total_seconds() < STALE_AFTER:
+        return kept
+    found = _check(audit.Verifier())
+    if fresh or "report" in found:
+        return found
+    return kept or {"unchecked": found["checking"]["of"]}
+
+
+def _check(verifier: audit.Verifier) -> dict[str, Any]:
+    """One step of a check: what it found, or where it stands."""
+    started = timezone.now()
+    report = audit.verify_on(verifier, seconds=STEP)
+    if report is not None:
+        found = {"report": report, "checked": started}
+        cache.set(_CACHE_KEY, found, KEPT_FOR)
+        return found
+    head = AuditHead.objects.get()
+    at = signing.dumps(verifier.state(), salt=_SALT, compress=True)
+    return {"checking": {"at": at, "count": verifier.count, "of": head.number}}
+
+
+def _verifier_of(at: str) -> audit.Verifier:
+    """The check that a page goes on with; a new one where it is not ours or too old."""
+    try:
+        state = signing.loads(at, salt=_SALT, max_age=_MAX_AGE)
+    except signing.BadSignature:
+        return audit.Verifier()
+    return audit.Verifier.going_on(state)

@@ -24,6 +24,7 @@ from approvals import hosts, permissions, services
 from approvals.cases import Case, Happened, Problem, happened
 from approvals.exceptions import ApprovalsError, NotFound
 from approvals.forms import SettleForm
+from approvals.hiding import BY_LOOKS
 from approvals.http import DeskRequest, respond, safe_next, takes_posts, wants_fragment
 from approvals.models import AuditEntry, Interrupt, Run, Tool, ToolExecution
 from approvals.states import ExecutionStatus, RunStatus, Settlement
@@ -229,11 +230,9 @@ def _run(request: DeskRequest, found: Run) -> dict[str, Any]:
         .filter(run=found)
         .values_list("pk", flat=True)
     )
-    secrets = dict(
-        Tool.objects.filter(agent=found.agent).values_list("name", "secrets")
-    )
-    executions = [
-        {"row": execution, "secrets": secrets.get(execution.tool, [])}
+    hiding = {tool.name: tool.hiding for tool in Tool.objects.filter(agent=found.agent)}
+    executions: list[dict[str, Any]] = [
+        {"row": execution, "hiding": hiding.get(execution.tool, BY_LOOKS)}
         for execution in found.executions.order_by("started", "pk")
     ]
     entries = AuditEntry.objects.filter(run=found.pk).order_by("number")[:500]

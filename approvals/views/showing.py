@@ -142,9 +142,7 @@ def arguments_form(case: Case, data: Any = None) -> ArgumentsForm | None:
     if not case.can_edit:
         return None
     found = case.interrupt
-    return ArgumentsForm(
-        found.arguments, found.tool_schema, data, secrets=found.secrets
-    )
+    return ArgumentsForm(found.arguments, found.tool_schema, data, hiding=found.hiding)
 
 
 def page(

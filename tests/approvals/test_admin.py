@@ -13,6 +13,7 @@ from django.urls import reverse
 
 from approvals import audit, services
 from approvals.admin import shown_json
+from approvals.hiding import Hiding
 from approvals.models import (
     AuditEntry,
     AuditHead,
@@ -162,16 +163,18 @@ def test_i22_secrets_and_salts_are_on_no_page(root, records):
             assert "state-of-the-agent" not in page
             for kept in [*Interrupt.objects.all(), *ToolExecution.objects.all()]:
                 assert kept.salt not in page
-            seen += "(hidden)" in page
-    assert seen == 3  # the request, the edited decision, the execution
+            seen += "hidden, " in page
+    assert seen == 4  # the request, its entry, the edited decision, the execution
 
 
 def test_json_is_shown_with_nothing_hidden_and_nothing_run():
-    shown = shown_json('{"name":"a\u202eb<b>","pin":"pin-4711"}', hidden=["pin"])
+    shown = shown_json(
+        '{"name":"a\u202eb<b>","pin":"pin-4711"}', hiding=Hiding.of(["pin"])
+    )
     assert shown.startswith("<pre>")
     assert '<mark class="hid" title="right-to-left override">⟦U+202E⟧</mark>' in shown
     assert "b&lt;b&gt;" in shown
-    assert "(hidden)" in shown
+    assert "hidden, 8 characters" in shown
     assert "pin-4711" not in shown
     assert shown_json(None) == "-"
     assert shown_json("{") == "(cannot be read)"

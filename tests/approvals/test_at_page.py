@@ -3,15 +3,19 @@ them. Reviewers never hear of one."""
 
 from __future__ import annotations
 
-import time
-
 import pytest
 from django.contrib.auth.models import Group
 from django.test import Client
 from django.urls import reverse
 
 from approvals import live, permissions, services
-from approvals.exceptions import InvalidArguments, NotDecided, NotFound, RunEnded
+from approvals.exceptions import (
+    InvalidArguments,
+    NotDecided,
+    NotFound,
+    RunEnded,
+    TakenBack,
+)
 from approvals.inbox import Inbox, View
 from approvals.models import AuditEntry, Decision, Policy, Tool
 from approvals.schemas import ClientTool, InterruptDraft, ToolSpec
@@ -284,14 +288,17 @@ def test_the_pages_schema_is_not_tried(paused):
     assert run.interrupts.get().is_open
 
 
-def test_a_tool_of_the_same_name_keeps_its_secrets_to_itself(paused, desk):
-    """The page's stands in its place, with nothing of what the other says."""
+def test_m10_what_the_agents_own_tool_keeps_secret_stays_so(paused, desk):
+    """The page's stands in its place, with nothing else of what the other says."""
     services.register_tools(
         AGENT, [*TOOLS, ToolSpec(name="pick_colour", secrets=("shade",), title="Hm")]
     )
-    interrupt = paused().interrupts.get()
-    assert interrupt.secrets == []
+    interrupt = paused(pick(shade="crimson")).interrupts.get()
+    assert interrupt.secrets == ["shade"]
     assert interrupt.title == "pick_colour on the page"
+    assert services.redacted(interrupt) == {"shade": "hidden, 7 characters"}
+    opened = AuditEntry.objects.get(interrupt=interrupt.pk)
+    assert "crimson" not in opened.payload
 
 
 def test_no_agent_registers_one(db):
@@ -299,45 +306,6 @@ def test_no_agent_registers_one(db):
     with pytest.raises(ValueError, match="only a page"):
         services.register_tools(AGENT, [spec])
     assert not Tool.objects.exists()
-
-
-@pytest.mark.parametrize(
-    "schema",
-    [
-        None,
-        [],
-        True,
-        {"type": "string"},
-        {"properties": 1},
-        {"properties": {"a": 1}},
-        {"required": [1]},
-        {"required": "shade"},
-        {"title": "nul \0"},
-        {"minimum": float("nan")},
-    ],
-)
-def test_what_is_no_schema_of_arguments_has_a_flaw(schema):
-    assert services.flaw_of(schema)
-
-
-def test_a_schema_that_is_too_deep_has_a_flaw():
-    deep = {}
-    for _ in range(500):
-        deep = {"properties": {"a": deep}}
-    assert services.flaw_of(deep)
-
-
-def test_a_large_schema_of_a_stranger_is_looked_at_in_no_time():
-    """Against the whole of JSON Schema this one takes a minute."""
-    many = {"properties": {"a": {"allOf": [{} for _ in range(20_000)]}}}
-    began = time.thread_time()
-    assert services.flaw_of(many) == ""
-    assert time.thread_time() - began < 5
-
-
-@pytest.mark.parametrize("schema", [{}, PICK.parameters, {"$ref": "https://x.test/a"}])
-def test_schemas_that_can_be_offered(schema):
-    assert services.flaw_of(schema) == ""
 
 
 # A question that was given over
@@ -407,3 +375,66 @@ def test_a_question_that_a_policy_refuses_is_not_the_pages(question, booked):
     interrupt = booked()
     assert interrupt.kind == InterruptKind.QUESTION
     assert interrupt.status == InterruptStatus.DENIED
+
+
+@pytest.fixture
+def changed(question, booked):
+    """A question that waits at its page while the policy about it becomes another."""
+
+    def make(**fields):
+        question(asks_requester=True)
+        interrupt = booked()
+        assert interrupt.kind == InterruptKind.CLIENT
+        Policy.objects.filter(name="Calls").update(**fields)
+        return interrupt
+
+    return make
+
+
+def test_m10_a_page_cannot_answer_what_a_policy_now_puts_to_a_group(changed, mia, rita):
+    interrupt = changed(asks_requester=False)
+    with pytest.raises(TakenBack, match=f"now waits for {OPS}, so"):
+        services.answer_client_call(interrupt.pk, "Monday", actor=mia)
+    interrupt.refresh_from_db()
+    assert interrupt.is_open
+    assert interrupt.kind == InterruptKind.QUESTION
+    assert interrupt.run.status == RunStatus.WAITING
+    assert interrupt.policy["policy"] == "Calls"
+    with pytest.raises(NotFound):
+        services.answer_client_call(interrupt.pk, "Monday", actor=mia)
+    answer = ballot(interrupt, Verdict.ANSWER, answer="Tuesday")
+    services.decide(interrupt.pk, answer, reviewer=rita)
+    proposed = call("book_call", topic="Intro")
+    assert guarded(interrupt.run, proposed)[1] == services.Instead(text="Tuesday")
+    entries = AuditEntry.objects.filter(interrupt=interrupt.pk).order_by("number")
+    assert [entry.action for entry in entries] == [
+        "interrupt.opened",
+        "interrupt.reopened",
+        "interrupt.answered",
+        "execution.replaced",
+    ]
+
+
+def test_m10_a_page_cannot_answer_what_a_policy_now_refuses(changed, mia):
+    interrupt = changed(gate=Gate.REFUSE)
+    with pytest.raises(TakenBack, match="is refused by now"):
+        services.answer_client_call(interrupt.pk, "Monday", actor=mia)
+    interrupt.refresh_from_db()
+    assert interrupt.status == InterruptStatus.DENIED
+    assert interrupt.decision.answer is None
+    assert interrupt.run.status == RunStatus.QUEUED
+    told = services.told_instead(interrupt.decision)
+    assert told.endswith("The policy “Calls” now refuses this call.")
+
+
+def test_m10_a_page_answers_under_a_policy_that_still_asks_the_person(changed, mia):
+    interrupt = changed(note_rule="always")
+    assert services.answer_client_call(interrupt.pk, "Monday", actor=mia)
+
+
+def test_m10_a_question_taken_back_takes_what_its_framework_can_hear(changed, mia):
+    interrupt = changed(asks_requester=False)
+    with pytest.raises(TakenBack):
+        services.answer_client_call(interrupt.pk, "Monday", actor=mia)
+    interrupt.refresh_from_db()
+    assert {*interrupt.verdicts} == {*Verdict} - {Verdict.APPROVE, Verdict.RESPOND}

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from datetime import timedelta
+
 import pytest
 from asgiref.sync import async_to_sync
 from django.contrib.auth.models import User
@@ -49,6 +52,16 @@ def tamper(number: int) -> None:
         )
 
 
+def erase(number: int) -> None:
+    """Without an entry that says so."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "UPDATE approvals_auditentry SET payload = NULL, salt = NULL "
+            "WHERE number = %s",
+            [number],
+        )
+
+
 def test_entries_are_listed(as_aud, decided):
     page = as_aud.get(reverse("audit")).content.decode()
     assert "Denied" in page
@@ -88,7 +101,7 @@ def test_others_see_no_audit(who, request, decided):
     assert client.get(reverse("audit-entry", args=[1])).status_code == 404
 
 
-@pytest.mark.parametrize("name", ["audit", "audit-chain", "audit-export"])
+@pytest.mark.parametrize("name", ["audit", "audit-export"])
 def test_nothing_is_posted(name, as_aud):
     assert as_aud.post(reverse(name)).status_code == 405
 
@@ -146,6 +159,81 @@ def test_a_broken_chain_is_a_banner_with_the_number(as_aud, decided):
     assert 'role="alert"' in page
     page = as_aud.get(reverse("audit-entry", args=[2])).content.decode()
     assert "does not match its hash" in page
+
+
+def check_to_the_end(client, page):
+    """What a browser does with a page that goes on checking; returns each answer."""
+    answers = [page]
+    while found := re.search(r'name="at" value="([^"]+)"', answers[-1]):
+        response = client.post(reverse("audit-chain"), {"at": found[1]})
+        answers.append(response.content.decode())
+        assert len(answers) < 100
+    return answers
+
+
+@pytest.fixture
+def short_steps(monkeypatch):
+    """One entry each."""
+    monkeypatch.setattr("approvals.views.audit.STEP", 0)
+
+
+def test_m19_a_long_chain_is_checked_in_steps(as_aud, decided, short_steps):
+    count = AuditEntry.objects.count()
+    page = as_aud.get(reverse("audit"), {"verify": "1"}).content.decode()
+    assert f"Checking: 1 of {count} entries" in page
+    assert "Chain verified" not in page
+    answers = check_to_the_end(as_aud, page)
+    assert len(answers) == count
+    assert f"Checking: 2 of {count} entries" in answers[1]
+    assert "Chain verified" in answers[-1]
+    assert f"{count} entries," in answers[-1]
+
+
+@pytest.mark.parametrize("number", [1, 2, 4])
+def test_m19_steps_find_what_was_changed(as_aud, decided, short_steps, number):
+    tamper(number)
+    page = as_aud.get(reverse("audit"), {"verify": "1"}).content.decode()
+    last = check_to_the_end(as_aud, page)[-1]
+    assert f"The chain is broken at entry {number}" in last
+
+
+def test_m19_steps_find_an_entry_that_is_gone_and_a_payload_that_is(
+    as_aud, decided, short_steps
+):
+    erase(2)
+    page = as_aud.get(reverse("audit"), {"verify": "1"}).content.decode()
+    last = check_to_the_end(as_aud, page)[-1]
+    assert "no entry says that it was erased" in last
+    services.erase_payload(3, reason="asked to", actor="operator")
+    page = as_aud.get(reverse("audit"), {"verify": "1"}).content.decode()
+    last = check_to_the_end(as_aud, page)[-1]
+    assert "The chain is broken at entry 2" in last
+
+
+def test_m19_opening_the_page_takes_one_step(as_aud, decided, short_steps):
+    """And says what was found last, with its time."""
+    address = reverse("audit-chain")
+    assert "Not checked as a whole" in as_aud.get(address).content.decode()
+    page = as_aud.get(reverse("audit"), {"verify": "1"}).content.decode()
+    check_to_the_end(as_aud, page)
+    assert "Chain verified" in as_aud.get(address).content.decode()
+    kept = cache.get("approvals.audit.report")
+    earlier = kept["checked"] - timedelta(hours=2)
+    cache.set("approvals.audit.report", kept | {"checked": earlier})
+    fragment = as_aud.get(address).content.decode()
+    assert "Chain verified" in fragment
+    assert earlier.isoformat() in fragment
+
+
+@pytest.mark.parametrize("at", ["", "forged", "e30:1abcde:xyz"])
+def test_m19_a_check_that_is_not_ours_begins_anew(as_aud, decided, short_steps, at):
+    response = as_aud.post(reverse("audit-chain"), {"at": at})
+    assert "Checking: 1 of" in response.content.decode()
+
+
+def test_m19_going_on_is_for_auditors(rita, decided):
+    response = signed_in(rita).post(reverse("audit-chain"), {"at": ""})
+    assert response.status_code == 404
 
 
 def test_the_export_verifies_without_the_site(as_aud, decided):

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from approvals import display, wording
+from approvals.hiding import Hiding
 
 
 def only(text: str) -> display.Argument:
@@ -136,7 +137,7 @@ def test_a_megabyte_is_shown_in_part_and_kept_whole():
 
 
 def test_secret_values_show_their_length_only():
-    (pin,) = display.arguments_of('{"pin": "hunter2"}', secret=["pin"])
+    (pin,) = display.arguments_of('{"pin": "hunter2"}', hiding=Hiding.of(["pin"]))
     assert pin.value.html == "hidden, 7 characters"
 
 
@@ -185,7 +186,7 @@ def test_changes_are_told_by_argument():
     after = '{"a": "credited 84", "b": "1", "d": [1], "pin": "2"}'
     found = {
         str(c.name.html): str(c.html)
-        for c in display.changes(before, after, secret=["pin"])
+        for c in display.changes(before, after, hiding=Hiding.of(["pin"]))
     }
     assert list(found) == ["a", "b", "c", "pin", "d"]
     assert "<del>will</del>" in found["a"] or "<del>will credit</del>" in found["a"]
@@ -205,7 +206,10 @@ def test_a_difference_hides_nothing():
 
 
 def test_effect_leaves_secrets_out():
-    assert display.effect("log_in", '{"pin": "1234"}', secret=["pin"]) == "Log in"
+    assert (
+        display.effect("log_in", '{"pin": "1234"}', hiding=Hiding.of(["pin"]))
+        == "Log in"
+    )
 
 
 def test_approve_label():

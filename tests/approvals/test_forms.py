@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from approvals.forms import AnswerForm, ArgumentsForm, asks_more
+from approvals.hiding import Hiding
 from approvals.services.tools import misfit, misfit_of_answer
 
 
@@ -181,7 +182,7 @@ def test_edits_follow_the_schema():
 
 def test_secrets_are_not_in_the_form_and_go_along():
     text = '{"account": "x", "pin": "hunter2"}'
-    form = ArgumentsForm(text, "", {"argument-account": "y"}, secrets=["pin"])
+    form = ArgumentsForm(text, "", {"argument-account": "y"}, hiding=Hiding.of(["pin"]))
     assert "hunter2" not in form.as_p()
     assert form.is_valid()
     assert form.value() == {"account": "y", "pin": "hunter2"}

@@ -211,6 +211,23 @@ def test_values_of_secret_parameters_are_hidden_everywhere(client, run, mia, ada
         assert len(lines.splitlines()) == 5
 
 
+def test_b86_what_looks_like_a_secret_is_hidden_everywhere(client, run, mia, ada):
+    posting = call("post_note", text="x", api_key=PIN, maxTokens=512)
+    happen(
+        run,
+        *proposed(posting),
+        result("call-1", f"Used {PIN} and Bearer abc-123."),
+    )
+    for person in (mia, ada):
+        page = page_of(client, run, person)
+        lines = downloaded(client, run, person)
+        assert PIN not in page + lines
+        assert "abc-123" not in page + lines
+        arguments = json.loads(copied(page)[1]["delta"])
+        assert arguments["api_key"] == "hidden, 9 characters"
+        assert arguments["maxTokens"] == 512
+
+
 def test_a_secret_is_hidden_also_when_its_tool_is_gone(client, run, mia):
     ask(run, call("pay", amount=5, account="bob", pin=PIN))
     happen(run, *proposed(call("pay", amount=5, account="bob", pin=PIN)))
@@ -252,7 +269,7 @@ def test_a_short_secret_does_not_blot_out_the_rest(client, run, mia):
     assert arguments["pin"] == "hidden, 1 characters"
 
 
-def test_tools_without_secrets_cost_no_further_look(
+def test_looking_for_secrets_takes_a_fixed_number_of_questions(
     client, run, mia, django_assert_max_num_queries
 ):
     happen(run, *(wire.text_content("m1", "x") for _ in range(300)))

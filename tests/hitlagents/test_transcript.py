@@ -9,6 +9,7 @@ import pytest
 from django.contrib.auth.models import AnonymousUser
 
 from approvals.cases import Case
+from approvals.hiding import Hiding
 from approvals.models import Interrupt, Run, ToolExecution
 from hitlagents.models import QueuedMessage, RunEvent
 from hitlagents.transcript import CALL_LOOKS, AgentText, Call, Story, transcript
@@ -232,9 +233,9 @@ def test_rows_without_events_are_shown_where_they_happened():
 
 def test_secret_arguments_do_not_get_into_the_line_of_a_call():
     told = Told().calls("c1", "pay", '{"pin":"1234","account":"Ann"}')
-    (call,) = told.parts(secrets={"pay": ["pin"]})
+    (call,) = told.parts(hiding={"pay": Hiding.of(["pin"])})
     assert call.short == "Ann"
-    assert list(call.secrets) == ["pin"]
+    assert call.hiding == Hiding.of(["pin"])
 
 
 def test_how_a_run_stands_is_said_at_its_end():

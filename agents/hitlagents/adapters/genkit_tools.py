@@ -43,8 +43,8 @@ UNLIMITED = 10_000
 MODEL = "model"
 
 #: Stands for every tool that does not exist: the framework would end the whole turn.
-#: No model is told of it.
-MISSING = "tool_that_does_not_exist"
+#: No model is told of it, and no page can bring one of that name.
+MISSING = "no.such.tool"
 
 
 class Driver(Protocol):

@@ -10,7 +10,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from approvals import services
+from approvals.exceptions import TakenBack
 from approvals.models import Interrupt
+from hitlagents.agui.frames import Notice
 from hitlagents.conversations import MAX_MESSAGE
 from hitlagents.models import Thread
 
@@ -18,17 +20,27 @@ if TYPE_CHECKING:
     from django.contrib.auth.models import User
 
 
-def answer(thread: Thread, results: Mapping[str, str], person: User) -> bool:
-    """Answer the waiting calls that these name by their ids. Returns whether any was."""
+def answer(
+    thread: Thread, results: Mapping[str, str], person: User
+) -> tuple[bool, list[Notice]]:
+    """Answer the waiting calls that these name by their ids. Returns whether that changed
+    anything, and what the person should know of it."""
+    changed, notices = False, list[Notice]()
     if not results:
-        return False
+        return changed, notices
     waiting = Interrupt.objects.open().at_page().filter(run__input__thread=thread)
-    answered = [
-        services.answer_client_call(pk, _fit(results[call_id]), actor=person)
-        for pk, call_id in waiting.values_list("pk", "call_id")
-        if call_id in results
-    ]
-    return any(answered)
+    for pk, call_id in waiting.values_list("pk", "call_id"):
+        if call_id not in results:
+            continue
+        try:
+            text = _fit(results[call_id])
+            changed |= services.answer_client_call(pk, text, actor=person)
+        except TakenBack as error:
+            changed = True
+            notices.append(
+                Notice(code=error.code, message=error.message, interrupt=str(pk))
+            )
+    return changed, notices
 
 
 def _fit(text: str) -> str:

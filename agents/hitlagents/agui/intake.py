@@ -20,7 +20,7 @@ from approvals.exceptions import ApprovalsError
 from approvals.models import Tool
 from approvals.policies import Rulebook
 from approvals.schemas import ClientTool
-from hitlagents import tool_reading
+from hitlagents import client_tools, tool_reading
 from hitlagents.adapters.base import AgentSpec
 from hitlagents.conversations import MAX_MESSAGE
 from hitlagents.models import ToolReading
@@ -39,7 +39,7 @@ MAX_ANSWERS = 200
 MAX_TOOLS = 64
 MAX_TOOLS_SIZE = 100_000
 #: What the pickiest provider takes.
-TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+TOOL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 #: Seconds a worker may take to read an agent's tools, once in the life of an installation.
 TOOLS_WITHIN = 15.0
 #: Requests that wait for that at once. Each has one of the few threads that answer all pages,
@@ -132,7 +132,8 @@ def read(request: HttpRequest) -> Asked:
 def refuse_duplicate_tools(
     spec: AgentSpec, tools: Sequence[ClientTool], *, person: User
 ) -> None:
-    """Tools of the page share one room with the agent's. Raises DuplicateTool.
+    """Tools of the page share one room with the agent's, where names that differ only by
+    case count as the same: models and people mix them up. Raises DuplicateTool.
 
     A question that the policies put to this person anyway is given over to a page that
     brings a tool of its name: nothing runs for it, and whoever answers is the same.
@@ -144,14 +145,17 @@ def refuse_duplicate_tools(
     if not spec.is_remote and not ours.exists():
         _wait_for_tools(spec.slug, person)
     book = Rulebook(spec.slug)
-    seen = set[str]()
+    taken = {
+        client_tools.folded(name) for name in book.tools if not book.gives_over(name)
+    }
+    given_over = {client_tools.folded(name): name for name in book.tools}
     for place, tool in enumerate(tools):
-        taken = tool.name in book.tools and not book.gives_over(tool.name)
-        if taken or tool.name in seen:
+        name = client_tools.folded(tool.name)
+        if name in taken or given_over.get(name, tool.name) != tool.name:
             raise DuplicateTool(
                 f"Duplicate tool name: {tool.name}", field=f"tools.{place}.name"
             )
-        seen.add(tool.name)
+        taken.add(name)
 
 
 def _wait_for_tools(agent: str, person: User) -> None:
@@ -232,7 +236,8 @@ def _tools(given: RunAgentInput) -> list[ClientTool]:
         field = f"tools.{place}"
         if not TOOL_NAME.fullmatch(tool.name):
             raise Unusable(
-                f"{field}.name: models take 1 to 64 letters, digits, - and _.",
+                f"{field}.name: models take 1 to 64 letters, digits, - and _, and a "
+                "letter or _ first.",
                 field=f"{field}.name",
             )
         parameters = tool.parameters or {}

@@ -22,6 +22,7 @@ from approvals.exceptions import (
     NotAllowed,
     NotFound,
 )
+from approvals.hiding import holds_marks, restored
 from approvals.models import Decision, Interrupt
 from approvals.services import Ballot
 from approvals.states import InterruptKind, InterruptStatus, TokenScope, Verdict
@@ -193,11 +194,19 @@ def _edited(given: Any, interrupt: Interrupt) -> dict[str, Any] | None:
     original = canonical.loads(interrupt.arguments)
     if not isinstance(original, dict):
         raise InvalidDecision("This call has no arguments to edit.", field="arguments")
-    hidden = services.redacted(interrupt)
-    edited = dict(given)
-    for name in interrupt.secrets:
-        if name in original and edited.get(name, hidden[name]) == hidden[name]:
-            edited[name] = original[name]
+    masked = services.redacted(interrupt)
+    left_out = {
+        name: value
+        for name, value in original.items()
+        if name not in given and interrupt.hiding.hides(name, value)
+    }
+    edited = restored(given, masked, original) | left_out
+    if holds_marks(edited) and not holds_marks(original):
+        raise InvalidDecision(
+            "The edited arguments hold words that stand for a hidden value. Leave that "
+            "argument as it was, or write all of it.",
+            field="arguments",
+        )
     same = canonical.dumps(edited) == interrupt.arguments
     return None if same else edited
 
@@ -228,9 +237,14 @@ def _same_arguments(interrupt: Interrupt, decision: Decision, ballot: Ballot) ->
     given = canonical.loads(interrupt.arguments)
     if ballot.arguments is not None:
         given = ballot.arguments
-    for name in interrupt.secrets:
-        if isinstance(decided, dict) and isinstance(given, dict):
-            decided, given = decided | {name: None}, given | {name: None}
+    if isinstance(decided, dict) and isinstance(given, dict):
+        hidden = {
+            name: None
+            for each in (decided, given)
+            for name, value in each.items()
+            if interrupt.hiding.changes(name, value)
+        }
+        decided, given = decided | hidden, given | hidden
     return _is(canonical.dumps(decided), given, null=True)
 
 

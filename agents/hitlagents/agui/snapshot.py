@@ -15,6 +15,7 @@ from uuid import UUID
 
 from approvals import canonical, services
 from approvals.exceptions import InvalidArguments
+from approvals.hiding import Hiding
 from approvals.models import Decision, Interrupt, Run, Tool
 from approvals.states import InterruptKind, RunStatus
 from hitlagents import events
@@ -24,7 +25,7 @@ from hitlagents.models import RunInput, Thread
 MOST_RUNS = 100
 
 type Message = dict[str, Any]
-type Secrets = Mapping[str, Sequence[str]]
+type Secrets = Mapping[str, Hiding]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,24 +143,22 @@ def _waiting(run: Run | None) -> list[Interrupt]:
 
 
 def secrets_of(agent: str) -> Secrets:
-    """The parameters of each tool whose values are shown to nobody."""
-    return dict(Tool.objects.filter(agent=agent).values_list("name", "secrets"))
+    """What of the arguments of each tool is shown to nobody. A tool of the page is none of
+    these: it runs there and needs all of them."""
+    return {tool.name: tool.hiding for tool in Tool.objects.filter(agent=agent)}
 
 
-def without_secrets(arguments: str, hidden: Sequence[str]) -> str:
-    """Arguments of a call with the values of secret parameters replaced."""
-    if not hidden:
+def without_secrets(arguments: str, hiding: Hiding | None) -> str:
+    """Arguments of a call with what is secret replaced."""
+    if hiding is None:
         return arguments
     try:
         given = canonical.loads(arguments or "{}")
     except InvalidArguments:
         return json.dumps({"hidden": "These arguments could not be read."})
-    if isinstance(given, dict):
-        given = {
-            name: services.hidden_words(value) if name in hidden else value
-            for name, value in given.items()
-        }
-    return json.dumps(given, ensure_ascii=False)
+    if not hiding.found(given):
+        return arguments
+    return json.dumps(hiding.masked(given), ensure_ascii=False)
 
 
 @dataclass
@@ -273,7 +272,7 @@ class _Story:
         for message in reversed(self.messages):
             for call in message.get("toolCalls", ()):
                 if call["id"] == call_id:
-                    hidden = self.secrets.get(call["function"]["name"], ())
+                    hidden = self.secrets.get(call["function"]["name"])
                     call["function"]["arguments"] = without_secrets(arguments, hidden)
                     return
 

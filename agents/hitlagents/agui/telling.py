@@ -171,7 +171,7 @@ class Telling:
                     self._again.discard(call_id)
                 return []
             case "TOOL_CALL_ARGS":
-                hidden = secrets.get(self._tools.get(call_id, ""), ())
+                hidden = secrets.get(self._tools.get(call_id, ""))
                 shown = without_secrets(members["delta"], hidden)
                 return [(type, {**members, "delta": shown})] if shown else []
             case "TOOL_CALL_RESULT":

@@ -171,8 +171,9 @@ def _answer(
         if asked.left_out:
             stream.notices.append(ONLY_TEXT)
         stream.mark = _mark(thread)
-        if thread is not None and at_page.answer(thread, asked.results, caller.user):
-            stream.expects = True
+        if thread is not None:
+            stream.expects, notices = at_page.answer(thread, asked.results, caller.user)
+            stream.notices += notices
         if asked.resume:
             stream.notices += resuming.decide(
                 thread, asked.resume, caller=caller, spec=spec

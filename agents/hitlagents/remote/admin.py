@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
@@ -10,23 +10,18 @@ from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import URLPattern, path, reverse
 from django.views.decorators.http import require_POST
 
+from approvals.admin import Recorded
 from hitlagents.models import RemoteAgent
 from hitlagents.remote import sealing
 from hitlagents.remote.changes import changing_remotes
 from hitlagents.remote.forms import RemoteAgentForm
 
-if TYPE_CHECKING:
-    from django.contrib.auth.models import User
-
-    Agents = admin.ModelAdmin[RemoteAgent]
-else:
-    Agents = admin.ModelAdmin
-
 
 @admin.register(RemoteAgent)
-class RemoteAgentAdmin(Agents):
+class RemoteAgentAdmin(Recorded):
     """Every change is an audit entry, with the names of headers and never their values."""
 
+    changing = staticmethod(changing_remotes)
     form = RemoteAgentForm
     change_form_template = "admin/hitlagents/remoteagent/change_form.html"
     list_display = ("name", "slug", "host", "profile", "enabled", "check_passed")
@@ -86,26 +81,6 @@ class RemoteAgentAdmin(Agents):
         if agent.checked is None:
             return "Not checked yet."
         return f"{agent.check_result} ({agent.checked:%Y-%m-%d %H:%M:%S} UTC)"
-
-    # All doors to a change; inside, every difference is recorded.
-
-    def changeform_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
-        return self._recorded(super().changeform_view, request, *args, **kwargs)
-
-    def delete_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
-        return self._recorded(super().delete_view, request, *args, **kwargs)
-
-    def changelist_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Any:
-        return self._recorded(super().changelist_view, request, *args, **kwargs)
-
-    def _recorded(
-        self, view: Any, request: HttpRequest, *args: Any, **kwargs: Any
-    ) -> Any:
-        if request.method != "POST":
-            return view(request, *args, **kwargs)
-        actor: User = request.user  # type: ignore[assignment]  # the admin let them in
-        with changing_remotes(actor=actor):
-            return view(request, *args, **kwargs)
 
     # Health
 

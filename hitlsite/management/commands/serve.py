@@ -8,6 +8,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.utils.module_loading import import_string
 
+from approvals import services
 from hitlagents.demo import people
 from hitlagents.engine.worker import WorkerThread
 from hitlsite import checks, installation
@@ -34,6 +35,8 @@ class Command(BaseCommand):
         alone = installation.only_process(settings.SAYSO_DATA)
         try:
             with alone if embedded else nullcontext():
+                if embedded:
+                    services.keep_work_to_this_process()
                 installation.bring_up_to_date()
                 self._serve(worker=worker)
         except installation.AlreadyRunning as error:

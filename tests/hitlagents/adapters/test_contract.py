@@ -669,6 +669,16 @@ def test_m10_references_in_the_pages_schema_are_left_as_they_are(with_page):
     assert [d.call.tool for d in paused.interrupts] == ["pick_colour"]
 
 
+@pytest.mark.parametrize("name", ["tool_that_does_not_exist", "__proto__", "_"])
+def test_m10_no_name_a_page_may_give_means_anything_to_the_framework(with_page, name):
+    it = with_page(Reply("", [call(name, shade="red")]), heard)
+    it.client_tools = [PICK.model_copy(update={"name": name})]
+    paused = it.pause()
+    answer = it.host.decide(paused.interrupts[0], Verdict.ANSWER, answer="crimson")
+    assert isinstance(it.resume(paused, [answer]), Finished)
+    assert it.host.text == "I heard: crimson"
+
+
 def test_m10_a_tool_of_the_agent_is_given_over_to_the_page_for_the_run(with_page):
     """The host sees to which may be: only questions, for which nothing runs."""
     it = with_page(Reply("", [call("lookup", name="x")]), heard)

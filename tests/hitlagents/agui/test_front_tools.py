@@ -395,6 +395,9 @@ def changed(**changes):
         (changed(name="pick a colour"), "tools.0.name"),
         (changed(name=""), "tools.0.name"),
         (changed(name="x" * 65), "tools.0.name"),
+        (changed(name="1st"), "tools.0.name"),
+        (changed(name="-"), "tools.0.name"),
+        (changed(name="\N{CYRILLIC SMALL LETTER ES}olour"), "tools.0.name"),
         (changed(description="nul \0"), "tools.0.description"),
         (changed(description="half \ud800"), "tools.0.description"),
         (changed(description=None), "tools.0.description"),
@@ -402,6 +405,11 @@ def changed(**changes):
         (changed(parameters={"type": "string"}), "tools.0.parameters"),
         (changed(parameters={"type": "object", "required": "a"}), "tools.0.parameters"),
         (changed(parameters={"title": "nul \0"}), "tools.0.parameters"),
+        (changed(parameters={"properties": {"a": {"type": 5}}}), "tools.0.parameters"),
+        (
+            changed(parameters={"properties": {"a": {"$ref": "#"}}}),
+            "tools.0.parameters",
+        ),
         (changed(description="x" * 100_001), "tools"),
         ([PICK | {"name": f"tool_{n}"} for n in range(65)], "tools"),
     ],
@@ -409,11 +417,25 @@ def changed(**changes):
 def test_m10_a_tool_that_cannot_be_offered_is_refused_in_words(
     open_page, mia, server, tools, field
 ):
-    page = open_page(mia)
-    page.messages = [{"id": "m1", "role": "user", "content": "hello"}]
-    error = problem(page.raw(tools=tools), 422, "invalid_input")
-    assert error["field"] == field
+    for routes in ({}, {"root": "copilotkit/agent/{}/", "run": "run"}):
+        page = open_page(mia, **routes)
+        page.messages = [{"id": "m1", "role": "user", "content": "hello"}]
+        error = problem(page.raw(tools=tools), 422, "invalid_input")
+        assert error["field"] == field
     assert server.heard() == []
+
+
+@pytest.mark.parametrize("name", ["DELETE_FILE", "Delete_File", "delete_file"])
+def test_m5_m10_a_tool_of_the_page_is_not_told_from_the_agents_by_its_case(
+    open_page, mia, server, name
+):
+    page = open_page(mia)
+    page.say("hello")
+    error = problem(page.raw(tools=changed(name=name)), 422, "duplicate_tool_name")
+    assert error["field"] == "tools.0.name"
+    both = [*TOOLS, *changed(name="Pick_Colour")]
+    error = problem(page.raw(tools=both), 422, "duplicate_tool_name")
+    assert error["field"] == "tools.1.name"
 
 
 @pytest.mark.parametrize("parameters", [None, {}, {"properties": {}}, {"$schema": "x"}])
@@ -458,6 +480,36 @@ def test_m5_m10_a_question_to_the_person_is_given_over_to_their_page(
     if not asks or gate == Gate.REFUSE:
         problem(page.raw(tools=TOOLS), 422, "duplicate_tool_name")
         return
+    problem(page.raw(tools=changed(name="PICK_colour")), 422, "duplicate_tool_name")
     answer = page.ask("pick red")
     assert answer.pending == [called(answer)]
     assert page.answer(called(answer), "crimson").text == "Done."
+
+
+def test_m10_a_question_that_a_policy_takes_back_waits_for_its_people(page, server):
+    """The page hears at once why its answer was not taken."""
+    policy = Policy.objects.create(
+        position=0,
+        name="Colours",
+        agent_pattern=AGENT,
+        tool_pattern="pick_*",
+        asks_requester=True,
+    )
+    page.say("hello")
+    Tool.objects.create(
+        agent=AGENT,
+        name="pick_colour",
+        schema='{"type":"object"}',
+        kind=InterruptKind.QUESTION,
+    )
+    call = called(page.ask("pick red"))
+    policy.asks_requester = False
+    policy.save()
+    answer = page.answer(call, "crimson")
+    assert answer.notices == ["question_taken_back"]
+    [interrupt] = answer.interrupts
+    assert interrupt["toolCallId"] == call
+    assert "now waits for Reviewers" in answer.text
+    assert told(answer) == {}
+    # Pages send their results again with every request.
+    assert page.post().interrupts == [interrupt]

@@ -263,6 +263,18 @@ def test_m15_an_edit_leaves_secrets_as_they_are_that_the_page_cannot_see(
     assert ran[1] == {"amount": 4, "account": "DE02", "pin": "pin-4711"}
 
 
+def test_b86_words_for_a_hidden_value_never_become_one(ritas, server, rita):
+    rita.groups.add(*Policy.objects.get(name="Money out").groups.all())
+    (interrupt,) = ritas.say("pay 5").interrupts
+    shown = interrupt["metadata"]["agent_framework"]["function_call"]["arguments"]
+    for words in (shown["pin"], f"with ⟦{shown['pin']}⟧"):
+        payload = {"approved": True, "editedArgs": {**shown, "account": words}}
+        answer = ritas.resume(resolved(interrupt, payload))
+        assert answer.notices == ["invalid_decision"]
+        assert answer.interrupts == [interrupt]
+    assert server.ran() == []
+
+
 def test_m14_a_digest_that_is_echoed_is_checked(ritas, server):
     (interrupt,) = ritas.say("delete a.txt").interrupts
     wrong = {"sayso": {"digest": "0" * 64}}

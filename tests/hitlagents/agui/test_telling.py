@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+from approvals.hiding import Hiding
 from hitlagents import wire
 from hitlagents.adapters.base import ToolCallProposed, ToolCallResult
 from hitlagents.agui.telling import Stored, Telling
@@ -181,6 +182,19 @@ def test_m2_secrets_are_hidden_in_arguments_of_calls():
     paid = call("pay", amount=1, account="x", pin="4711")
     for type, members in wire.tool_call(ToolCallProposed(call=paid)):
         worker.event(type, members)
-    told = held(Telling().stored(worker.rows, {"pay": ["pin"]}))
+    told = held(Telling().stored(worker.rows, {"pay": Hiding.of(["pin"])}))
     assert "4711" not in str(told.arguments)
     assert "hidden, 4 characters" in told.arguments["call-1"]
+
+
+def test_b86_only_the_page_of_a_tool_gets_what_looks_like_a_secret():
+    """It runs there."""
+    worker = Worker()
+    worker.event("RUN_STARTED")
+    for call_id, tool in (("call-1", "pay"), ("call-2", "sign_in")):
+        proposed = call(tool, call_id=call_id, api_key="key-4711")
+        for type, members in wire.tool_call(ToolCallProposed(call=proposed)):
+            worker.event(type, members)
+    told = held(Telling().stored(worker.rows, {"pay": Hiding()}))
+    assert "hidden, 8 characters" in told.arguments["call-1"]
+    assert "key-4711" in told.arguments["call-2"]

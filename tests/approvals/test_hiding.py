@@ -1,0 +1,224 @@
+"""B86: secrets that no tool declared are shown nowhere, and decided and run as they are."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+from django.core.management import call_command
+from django.test import Client
+
+from approvals import canonical, display, services
+from approvals.forms import ArgumentsForm
+from approvals.hiding import Hiding, masked_text, restored, sounds_secret
+from approvals.models import AuditEntry
+from approvals.schemas import ToolSpec
+from tests.plugins.cast import AGENT, TOOLS, ballot, call
+
+ADDRESS = "https://rita:Pass-w0rd@files.example.org/a?token=q-token"
+ARGUMENTS = {
+    "clientSecret": "s3cr3t-client",
+    "authorization": "raw-credential",
+    "note": "send it with Bearer abc-123-def please",
+    "address": ADDRESS,
+    "headers": {"X-Api-Key": "key-4711", "Accept": "text/plain"},
+    "env": [{"name": "DB_PASSWORD", "value": "db-4711"}],
+    "maxTokens": 512,
+}
+SECRET = ("s3cr3t", "raw-cred", "abc-123", "Pass-w0rd", "q-token", "4711")
+
+
+@pytest.fixture
+def connect(desk, make_interrupts):
+    """A request of a tool that declares nothing, with secrets all over."""
+
+    def make(**fields):
+        spec = ToolSpec(name="delete_connection", title="Go to {address}", **fields)
+        services.register_tools(AGENT, [*TOOLS, spec])
+        [interrupt] = make_interrupts([call("delete_connection", **ARGUMENTS)])
+        return interrupt
+
+    return make
+
+
+def pages_of(person):
+    client = Client()
+    client.force_login(person)
+    return client
+
+
+def shows_none(text):
+    return not [secret for secret in SECRET if secret in text]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "password", "dbPassword", "password2", "passwd", "user_passphrase", "clientSecret",
+        "AWS_SECRET_ACCESS_KEY", "api_key", "apiKey", "APIKEY", "X-Api-Key", "privateKey",
+        "private_key_pem", "token", "accessToken", "refresh_token", "authorization",
+        "Proxy-Authorization", "credentials", "Set-Cookie", "cvv",
+    ],
+)  # fmt: skip
+def test_b86_names_of_secrets(name):
+    assert sounds_secret(name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "", "maxTokens", "tokens", "token_count", "nextPageToken", "next_token", "key",
+        "keys", "sort_key", "public_key", "secretary", "author", "monkey", "keyboard",
+        "passenger", "compass", "session_id",
+    ],
+)  # fmt: skip
+def test_b86_names_of_nothing_secret(name):
+    assert not sounds_secret(name)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("Bearer abc", "Bearer ⟦hidden, 3 characters⟧"),
+        ("use Bearer abc-1.x now", "use Bearer ⟦hidden, 7 characters⟧ now"),
+        (
+            "-H 'Authorization: Basic dTpw'",
+            "-H 'Authorization: Basic ⟦hidden, 4 characters⟧'",
+        ),
+        ("pg://u:p%40w@db/x", "pg://u:⟦hidden, 5 characters⟧@db/x"),
+        ("x --api-key=k1 --n=2", "x --api-key=⟦hidden, 2 characters⟧ --n=2"),
+        ("/a?page=2&access_token=t", "/a?page=2&access_token=⟦hidden, 1 characters⟧"),
+        (
+            "-----BEGIN EC PRIVATE KEY-----\nMHc=\n-----END EC PRIVATE KEY-----",
+            "-----BEGIN EC PRIVATE KEY-----⟦hidden, 6 characters⟧-----END EC PRIVATE KEY-----",
+        ),
+        (
+            "-----BEGIN PRIVATE KEY-----cut",
+            "-----BEGIN PRIVATE KEY-----⟦hidden, 3 characters⟧",
+        ),
+        ("the key sk-abcdefghijklmnop", "the key ⟦hidden, 19 characters⟧"),
+    ],
+)
+def test_b86_credentials_in_texts(text, shown):
+    assert masked_text(text) == shown
+    assert masked_text(shown) == shown
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "The bearer of this letter",
+        "https://files.example.org:8080/a@b?page_token=3",
+        "C++ a::b, at 12:30, x=1",
+        "-----BEGIN PUBLIC KEY-----\nMHc=\n-----END PUBLIC KEY-----",
+    ],
+)
+def test_b86_texts_without_any(text):
+    assert masked_text(text) == text
+
+
+@pytest.mark.parametrize(
+    "part",
+    ["a.", "a", "://", "://a:", "bearer ", "authorization: ", "a=", "eyJ", "sk-",
+     "-----BEGIN PRIVATE KEY-----"],
+)  # fmt: skip
+def test_b86_no_text_takes_long(part):
+    began = time.thread_time()
+    masked_text(part * (300_000 // len(part)))
+    assert time.thread_time() - began < 2
+
+
+def test_b86_what_gives_nothing_away_is_shown():
+    harmless = {"password_length": 12, "needs_password": True, "token": None, "pwd": ""}
+    assert Hiding().masked(harmless) == harmless
+
+
+def test_b86_a_tool_says_what_only_looks_like_a_secret():
+    given = {"token": "word", "inside": {"token": "x", "password": "y"}, "pin": "1"}
+    hiding = Hiding.of(["pin"], ["token"])
+    assert hiding.masked(given) == {
+        "token": "word",
+        "inside": {"token": "x", "password": "hidden, 1 characters"},
+        "pin": "hidden, 1 characters",
+    }
+    assert hiding.found(given) == ["y", "1"]
+
+
+def test_b86_what_a_page_leaves_hidden_stands_for_the_value():
+    masked = Hiding().masked(ARGUMENTS)
+    assert restored(masked, masked, ARGUMENTS) == ARGUMENTS
+    edited = json.loads(json.dumps(masked)) | {"maxTokens": 1}
+    edited["headers"]["Accept"] = "*/*"
+    edited["env"].append({"name": "B", "value": "c"})
+    assert restored(edited, masked, ARGUMENTS) == ARGUMENTS | {
+        "maxTokens": 1,
+        "headers": {"X-Api-Key": "key-4711", "Accept": "*/*"},
+        "env": [*ARGUMENTS["env"], {"name": "B", "value": "c"}],
+    }
+
+
+def test_b86_pages_show_none_and_say_so(connect, rita):
+    interrupt = connect()
+    client = pages_of(rita)
+    for address in (f"/inbox/{interrupt.pk}/", f"/runs/{interrupt.run_id}/", "/inbox/"):
+        page = client.get(address).content.decode()
+        assert shows_none(page)
+    page = client.get(f"/inbox/{interrupt.pk}/").content.decode()
+    assert "a decision holds for that value only" in page
+    assert "https://rita:⟦hidden, 9 characters⟧@files.example.org/" in page
+    assert "512" in page
+    assert "text/plain" in page
+    assert interrupt.title.startswith("Go to https://rita:⟦hidden")
+
+
+def test_b86_records_and_exports_have_none(connect, rita, tmp_path):
+    interrupt = connect()
+    services.decide(interrupt.pk, ballot(interrupt), reviewer=rita)
+    assert shows_none("".join(AuditEntry.objects.values_list("payload", flat=True)))
+    path = tmp_path / "chain.jsonl"
+    call_command("export_audit", output=str(path))
+    assert shows_none(path.read_text("utf-8"))
+    assert "512" in path.read_text("utf-8")
+
+
+def test_b86_the_real_values_are_decided_and_run(connect, rita):
+    interrupt = connect()
+    assert canonical.loads(interrupt.arguments) == ARGUMENTS
+    services.decide(interrupt.pk, ballot(interrupt), reviewer=rita)
+    claim = services.claim_run(interrupt.run_id, owner="worker")
+    permit = services.begin_execution(
+        interrupt.run_id,
+        attempt=claim.attempt,
+        call=claim.answers[0].call,
+        owner="worker",
+    )
+    assert permit.arguments == ARGUMENTS
+    page = pages_of(rita).get(f"/runs/{interrupt.run_id}/").content.decode()
+    assert shows_none(page)
+
+
+def test_b86_what_is_not_shown_whole_cannot_be_edited_in_the_form(connect, rita):
+    interrupt = connect()
+    form = ArgumentsForm(interrupt.arguments, "", hiding=interrupt.hiding)
+    assert list(form.fields) == ["maxTokens"]
+    changed = ARGUMENTS | {"clientSecret": "other-4711", "maxTokens": 9}
+    services.decide(interrupt.pk, ballot(interrupt, arguments=changed), reviewer=rita)
+    interrupt.refresh_from_db()
+    found = {
+        str(change.name.html): str(change.html)
+        for change in display.changes(
+            interrupt.arguments, interrupt.decision.arguments, hiding=interrupt.hiding
+        )
+    }
+    assert found["clientSecret"] == "changed, hidden"
+    told = services.answers.beside_text(interrupt.decision)
+    assert "clientSecret (changed, not shown)" in told
+    assert shows_none(told)
+
+
+def test_b86_a_tool_may_show_what_only_looks_like_one(connect, rita):
+    interrupt = connect(plain=("clientSecret",))
+    page = pages_of(rita).get(f"/inbox/{interrupt.pk}/").content.decode()
+    assert "s3cr3t-client" in page
+    assert "Pass-w0rd" not in page
