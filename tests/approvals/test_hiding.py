@@ -203,7 +203,7 @@ def test_b86_what_is_not_shown_whole_cannot_be_edited_in_the_form(connect, rita)
     interrupt = connect()
     form = ArgumentsForm(interrupt.arguments, "", hiding=interrupt.hiding)
     assert list(form.fields) == ["maxTokens"]
-    changed = ARGUMENTS | {"clientSecret": "other-4711", "maxTokens": 9}
+    changed = ARGUMENTS | {"clientSecret": "other-xylo", "maxTokens": 9}
     services.decide(interrupt.pk, ballot(interrupt, arguments=changed), reviewer=rita)
     interrupt.refresh_from_db()
     found = {
