@@ -54,15 +54,18 @@ def sounds_secret(name: str) -> bool:
 
 # ── texts that hold one ──────────────────────────────────────────────────────
 
-# Each begins at something rare or has a bound, so that long texts take no time.
+# Each begins at something rare or has a bound, so that long texts take no time. Only what is
+# made as credentials are is taken out, and up to its end: whoever could hide a command or a
+# path by writing ``token=`` before it would have it approved unseen.
+_MADE = r"(?!⟦)(?![\w.~+/=%-]*\.\.)[\w.~+/=%-]++(?=[\s&#;,\"']|\Z)"
 _IN_TEXT = re.compile(
-    r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----(?P<pem>(?!⟦).*?)(?:-----END|\Z)"
+    r"-----BEGIN [A-Z ]{0,40}PRIVATE KEY-----(?P<pem>[\w+/=\s:,-]*?)(?:-----END|\Z)"
     r"|(?i:\bauthorization\s{0,9}[:=]\s{0,9}(?:(?:basic|bearer|token|digest)\s{1,9})?+)"
-    r"(?P<header>(?!⟦)[^\s\"']+)"
+    rf"(?P<header>{_MADE})"
     r"|(?i:\bbearer\s{1,9})(?P<bearer>(?=\S{0,200}\d)[\w.~+/=-]{6,}|[\w.~+/=-]{20,})"
-    r"|\A\s{0,9}(?i:bearer|basic)\s{1,9}(?P<only>(?!⟦)\S+)\s{0,9}\Z"
-    r"|://[^\s/:@]{0,200}:(?P<login>(?!⟦)[^\s/@]+)@"
-    r"|(?<![\w-])(?P<name>[\w-]{1,64})=(?P<value>(?!⟦)[^\s&#;,\"']+)"
+    rf"|\A\s{{0,9}}(?i:bearer|basic)\s{{1,9}}(?P<only>{_MADE})\s{{0,9}}\Z"
+    r"|://[^\s/:@]{0,200}:(?P<login>(?!⟦)[^\s/@`$|<>(){}]+)@"
+    rf"|(?<![\w-])(?P<name>[\w-]{{1,64}})=(?P<value>{_MADE})"
     r"|(?<![\w-])(?P<known>sk-[\w-]{16,}|gh[opsu]_\w{20,}|github_pat_\w{20,}"
     r"|xox[abprs]-[\w-]{10,}|AKIA[0-9A-Z]{16}|AIza[\w-]{30,}|glpat-[\w-]{16,}"
     r"|sayso_[\w-]{16,}|eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]{0,2000})",

@@ -113,6 +113,15 @@ def test_b86_credentials_in_texts(text, shown):
         "https://files.example.org:8080/a@b?page_token=3",
         "C++ a::b, at 12:30, x=1",
         "-----BEGIN PUBLIC KEY-----\nMHc=\n-----END PUBLIC KEY-----",
+        # What is no credential by its form is not hidden by what stands before it.
+        "token=$(reboot)",
+        "token=abc|reboot",
+        "token=../../etc/passwd",
+        "deploy --api-key=`reboot` --n=2",
+        "Authorization: $(cat /etc/shadow)",
+        "Basic $(reboot)",
+        "https://user:$(reboot)@files.example.org/",
+        "-----BEGIN PRIVATE KEY-----; rm -rf / #-----END PRIVATE KEY-----",
     ],
 )
 def test_b86_texts_without_any(text):
