@@ -49,12 +49,6 @@ if TYPE_CHECKING:
     from approvals.permissions import Person
 
 
-def person_name(user: object) -> str:
-    """A person as pages name them."""
-    full = user.get_full_name() if hasattr(user, "get_full_name") else ""
-    return str(full or user)
-
-
 @dataclass(frozen=True, kw_only=True)
 class Happened:
     """One line of a history."""
@@ -86,7 +80,7 @@ def happened(entries: Iterable[AuditEntry]) -> list[Happened]:
     users = get_user_model().objects.filter(
         username__in={entry.actor for entry in entries}
     )
-    people = {user.get_username(): person_name(user) for user in users}
+    people = {user.get_username(): wording.person(user) for user in users}
     agents = hosts.Names()
     return [
         Happened(
@@ -261,7 +255,7 @@ class Case:
             return _("the page that brought the tool")
         names = sorted(group.name for group in self.interrupt.review_groups.all())
         if self.interrupt.asks_requester:
-            names.insert(0, person_name(self.run.requester))
+            names.insert(0, wording.person(self.run.requester))
         return ", ".join(names)
 
     @cached_property
@@ -510,7 +504,7 @@ class Case:
     @cached_property
     def voters(self) -> list[str]:
         votes = self.interrupt.votes.filter(verdict=Verdict.APPROVE, void_at=None)
-        return [person_name(vote.voter) for vote in votes.select_related("voter")]
+        return [wording.person(vote.voter) for vote in votes.select_related("voter")]
 
     @cached_property
     def _approvals(self) -> Counter[str]:
@@ -593,6 +587,10 @@ class Case:
         return execution.status if execution else ""
 
     @property
+    def went_wrong(self) -> bool:
+        return self.ran in (ExecutionStatus.FAILED, ExecutionStatus.IN_DOUBT)
+
+    @property
     def delivery(self) -> str:
         """How far the decision has come on its way into the run."""
         decision = self.decision
@@ -603,7 +601,7 @@ class Case:
         if self.ran == ExecutionStatus.DONE:
             return _("It ran.")
         if self.ran == ExecutionStatus.FAILED:
-            return _("It did not succeed; the page of the run tells more.")
+            return _("It did not succeed.")
         if self.ran == ExecutionStatus.INFLIGHT:
             return _("It is running.")
         if ExecutionStatus.IN_DOUBT in (self.ran, decision.delivery):

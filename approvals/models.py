@@ -14,7 +14,7 @@ from django.db import models
 from django.db.models import Case, Exists, OuterRef, Q, Value, When
 from django.utils import timezone
 
-from approvals import canonical
+from approvals import canonical, wording
 from approvals.hiding import Hiding
 from approvals.prepared import Prepared, Slot
 from approvals.states import (
@@ -503,7 +503,7 @@ class Decision(models.Model):
     def by(self) -> str:
         """Who decided, in words."""
         if self.reviewer is not None:
-            return self.reviewer.get_full_name() or self.reviewer.get_username()
+            return wording.person(self.reviewer)
         return SYSTEM_ACTORS.get(self.channel, "the system")
 
 

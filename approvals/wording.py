@@ -7,10 +7,23 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta, tzinfo
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from django.utils import timezone
 from django.utils.translation import gettext as _
+
+if TYPE_CHECKING:
+    from django.contrib.auth.models import User
+
+
+def person(user: User | None) -> str:
+    """A person as pages name them, "somebody" if that is all that is known. Always with the name they sign in with: the other one
+    can be anybody's, and whose decision it was must not depend on it."""
+    if user is None:
+        return _("somebody")
+    full, own = user.get_full_name(), user.get_username()
+    return f"{full} ({own})" if full and full != own else own
+
 
 # ── names in words ───────────────────────────────────────────────────────────
 

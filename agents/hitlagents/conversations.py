@@ -14,6 +14,7 @@ from django.db.models import Count
 
 from approvals import services
 from approvals.exceptions import ApprovalsError, InvalidArguments, NotFound
+from approvals.hiding import masked_text
 from approvals.models import Run
 from approvals.prepared import Prepared, Slot
 from approvals.schemas import ClientTool
@@ -94,7 +95,7 @@ def _send(
             return earlier
         message_id = message_id or f"user-{uuid4()}"
         if not thread.title:
-            thread.title = " ".join(text.split())[:200]
+            thread.title = _title(text)
         thread.save()
         waiting = _QUEUED.first(thread=thread.pk) or 0
         if waiting >= MAX_QUEUED:
@@ -169,7 +170,7 @@ def _start(thread: Thread, text: str, message_id: str, tools: str) -> Run:
         framework=spec.framework if spec else "",
         thread=thread.pk,
         requester=thread.owner,
-        title=" ".join(text.split()),
+        title=_title(text),
         source=spec.source if spec else Source.HOSTED,
     )
     RunInput.objects.create(
@@ -181,6 +182,11 @@ def _start(thread: Thread, text: str, message_id: str, tools: str) -> Run:
         after_id=last,
     )
     return run
+
+
+def _title(message: str) -> str:
+    """The beginning of a message: others read it, in lists and beside requests."""
+    return masked_text(" ".join(message[:1000].split()))[:200]
 
 
 def _locking(threads: QuerySet[Thread]) -> QuerySet[Thread]:

@@ -209,8 +209,10 @@ class Secrets:
 
     def _replaced(self, value: Any) -> Any:
         if isinstance(value, str):
+            if value in self._values:
+                return hidden_words(value)
             for secret in self._values:
-                value = value.replace(secret, hidden_words(secret))
+                value = value.replace(secret, f"⟦{hidden_words(secret)}⟧")
             return masked_text(value)
         if isinstance(value, dict):
             return {key: self._replaced(item) for key, item in value.items()}

@@ -12,6 +12,7 @@ from approvals import canonical
 from approvals.exceptions import (
     InvalidArguments,
 )
+from approvals.hiding import masked_text
 from approvals.models import Interrupt, Run, Tool
 from approvals.policies import AT_PAGE, Rulebook, Ruling
 from approvals.prepared import Prepared, Slot
@@ -163,7 +164,7 @@ def _open(
         denied_before=denied,
         together=draft.together,
         consequence=draft.consequence,
-        said=_storable(draft.said[:MAX_SAID]),
+        said=_storable(masked_text(draft.said[:MAX_SAID])),
         created=asked_at,
     )
     _put(interrupt, ask, tool)

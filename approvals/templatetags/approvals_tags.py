@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from django import template
 from django.forms import BoundField
@@ -15,8 +16,10 @@ from django.utils.translation import gettext as _
 from lucide.templatetags.lucide import lucide
 
 from approvals import display, wording
-from approvals.cases import person_name
 from approvals.hiding import Hiding
+
+if TYPE_CHECKING:
+    from django.contrib.auth.models import User
 
 register = template.Library()
 
@@ -180,8 +183,8 @@ def called(agent: str, names: Mapping[str, str]) -> str:
 
 
 @register.filter
-def person(user: object) -> str:
-    return person_name(user) if user else _("somebody")
+def person(user: User | None) -> str:
+    return wording.person(user)
 
 
 @register.simple_tag

@@ -17,7 +17,7 @@ from django.utils.dateparse import parse_date
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods, require_safe
 
-from approvals import audit, permissions, services
+from approvals import audit, canonical, permissions, services
 from approvals.cases import Happened, happened
 from approvals.http import DeskRequest, respond
 from approvals.models import AuditEntry, AuditHead, Interrupt
@@ -193,13 +193,23 @@ def _about(
 ) -> dict[str, Any]:
     """The request an entry is about, as it was asked or as it was decided."""
     if request is None:
-        return {"title": ""}
+        return {"title": "", "subject": _subject(found)}
     asked = found.action == "interrupt.opened"
     return {
         "title": request.title if asked else decided[request.pk],
         # What is put to nobody has no page of its own.
         "at_page": request.kind == InterruptKind.CLIENT,
     }
+
+
+def _subject(found: AuditEntry) -> str:
+    """The account, group, policy or token an entry is about, by its name."""
+    if found.run is not None or found.payload is None:
+        return ""
+    said = canonical.loads(found.payload)
+    named = said.get("after") or said.get("before") or said
+    name = named.get("name", "") if isinstance(named, dict) else ""
+    return f"{name} ({said['user']})" if "token" in said else str(name)
 
 
 #: Which badge an action is drawn with.

@@ -545,8 +545,8 @@ def test_b154_a_refusal_says_what_became_of_the_run(
         services.cancel_run(asked.run_id, actor=mia)
 
     told = {
-        over: "Ravi Nair approved this",
-        working: "Ravi Nair approved this",
+        over: "Ravi Nair (ravi) approved this",
+        working: "Ravi Nair (ravi) approved this",
         cancelled: "This request was withdrawn when its run ended.",
     }
     client.force_login(rita)

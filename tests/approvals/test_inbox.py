@@ -306,7 +306,7 @@ def test_the_second_decision_is_told_who_was_faster(as_rita, ravi, interrupt):
     )
     page = response.content.decode()
     assert response.status_code == 409
-    assert "Ravi Nair denied this" in page
+    assert "Ravi Nair (ravi) denied this" in page
     assert "Your approval was not sent." in page
     assert "It is needed." in page
     assert "my words" in page
@@ -566,7 +566,7 @@ def test_a_row_that_changed_is_drawn_in_its_place(as_rita, interrupt, ravi):
     )
     assert f'hx-target="#row-{interrupt.pk}"' in page
     assert 'hx-target="#detail" hx-swap="innerMorph"' in page
-    assert "Ravi Nair denied this." in page
+    assert "Ravi Nair (ravi) denied this." in page
 
 
 def test_a_row_that_is_gone_is_taken_away(as_rita, rita, interrupt):

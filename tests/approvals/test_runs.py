@@ -213,7 +213,7 @@ def test_a_decided_request_tells_how_far_it_came(rita, interrupt):
         interrupt.pk, ballot(interrupt, Verdict.DENY, note="no"), reviewer=rita
     )
     page = signed_in(rita).get(url(interrupt.run)).content.decode()
-    assert "Rita Okafor denied this. Sending." in page
+    assert "Rita Okafor (rita) denied this. Sending." in page
 
 
 def test_json_text_of_a_result_is_shown_as_text(rita, interrupt):
@@ -233,4 +233,4 @@ def test_json_text_of_a_result_is_shown_as_text(rita, interrupt):
     )
     page = signed_in(rita).get(url(interrupt.run)).content.decode()
     assert "&lt;b&gt;" in page
-    assert "Rita Okafor approved this. It ran." in page
+    assert "Rita Okafor (rita) approved this. It ran." in page

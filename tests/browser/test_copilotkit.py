@@ -395,7 +395,7 @@ def test_m10_a_tool_of_the_page_asks_its_person(open_chat):
     times.nth(2).click()
     picture(chat.page, "copilotkit-book-call")
     chat.press("Pick this time")
-    expect(chat.transcript).to_contain_text(f"with sales is on {label}.")
+    expect(chat.transcript).to_contain_text(f"with sales suits you on {label}.")
     expect(chat.requests).to_contain_text(label)
     chat.page.reload()
     expect(chat.requests).to_contain_text(label)

@@ -207,7 +207,7 @@ def test_values_of_secret_parameters_are_hidden_everywhere(client, run, mia, ada
             "account": "bob",
             "pin": "hidden, 9 characters",
         }
-        assert copied(page)[3]["content"] == "Paid with hidden, 9 characters, thanks."
+        assert copied(page)[3]["content"] == "Paid with ⟦hidden, 9 characters⟧, thanks."
         assert len(lines.splitlines()) == 5
 
 

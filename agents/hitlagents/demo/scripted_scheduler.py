@@ -75,7 +75,7 @@ def _answer(asked: Mapping[str, Any], text: str) -> str:
     if answer.get("cancelled"):
         return f"None of the times suits you, so {call} has no time yet."
     when = answer.get("chosen_label") or answer.get("chosen_time")
-    return f"{call} is on {short(str(when))}." if when else text
+    return f"{call} suits you on {short(str(when))}." if when else text
 
 
 def _named(arguments: Mapping[str, Any]) -> str:

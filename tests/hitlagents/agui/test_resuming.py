@@ -385,7 +385,7 @@ def test_m14_a_different_second_answer_changes_nothing_and_is_told(ritas, server
     ):
         answer = ritas.resume(late)
         assert (answer.outcome, answer.notices) == ("success", ["already_decided"])
-        assert "Rita Okafor already decided this: Approved." in answer.text
+        assert "Rita Okafor (rita) already decided this: Approved." in answer.text
     assert server.ran() == [RAN_A]
 
 
@@ -395,7 +395,7 @@ def test_m14_a_late_answer_is_told_of_the_call_as_it_was_changed(ritas, server):
     ritas.resume(resolved(interrupt, edited))
     answer = ritas.resume(resolved(interrupt, NO))
     assert answer.notices == ["already_decided"]
-    assert "Delete z.txt: Rita Okafor already decided this" in answer.text
+    assert "Delete z.txt: Rita Okafor (rita) already decided this" in answer.text
     assert server.ran() == [["delete_file", {"filename": "z.txt"}, None]]
 
 

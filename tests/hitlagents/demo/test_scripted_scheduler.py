@@ -281,11 +281,11 @@ def test_a_very_long_name_is_cut_and_told_short():
     [
         (
             '{"chosen_label":"Mon 07 Dec 2026, 10:00 CET","chosen_time":"x"}',
-            "“Intro call” with sales is on Mon 07 Dec 2026, 10:00 CET.",
+            "“Intro call” with sales suits you on Mon 07 Dec 2026, 10:00 CET.",
         ),
         (
             '{"chosen_time":"2026-12-07T10:00:00+01:00"}',
-            "“Intro call” with sales is on 2026-12-07T10:00:00+01:00.",
+            "“Intro call” with sales suits you on 2026-12-07T10:00:00+01:00.",
         ),
         (
             '{"cancelled":true}',
