@@ -40,7 +40,7 @@ class DecisionForm(forms.Form):
     def clean(self) -> dict[str, Any]:
         data = super().clean() or {}
         said = data.get("confirmed") or data.get("verdict")
-        if said not in set(Verdict) - {Verdict.CANCEL_RUN}:
+        if said not in set(Verdict) - {Verdict.CANCEL_RUN, Verdict.RESPOND}:
             raise forms.ValidationError("Unknown verdict.")
         data["verdict"] = Verdict(said)
         return data

@@ -31,16 +31,24 @@ _HARMLESS_TOKENS = frozenset(
     {"continuation", "cursor", "end", "eos", "max", "min", "next", "page", "pagination",
      "prev", "previous", "start", "stop", "sync"}
 )  # fmt: skip
+#: What is said of a secret is none.
+_ABOUT = frozenset(
+    {"amount", "count", "file", "id", "length", "link", "name", "path", "policy", "type",
+     "uri", "url"}
+)  # fmt: skip
 _WHOLE_NAMES = frozenset({"auth", "cvc", "cvv", "otp"})
 #: Longer ones are no names.
 _LONGEST_NAME = 200
+#: Nobody reads what lies deeper, and to go there could take all of the stack.
+DEEPEST = 64
+TOO_DEEP = "hidden, too deep to be looked through"
 
 
 def sounds_secret(name: str) -> bool:
     """Whether a parameter of this name holds a secret, as names go: ``clientSecret``,
     ``api_key``, ``Authorization``; not ``maxTokens`` or ``public_key``."""
     words = [word.lower() for word in _WORDS.findall(name[:_LONGEST_NAME])]
-    if not words:
+    if not words or words[-1] in _ABOUT:
         return False
     if words[-1] == "token":
         return len(words) == 1 or words[-2] not in _HARMLESS_TOKENS
@@ -65,6 +73,7 @@ _IN_TEXT = re.compile(
     r"|(?i:\bbearer\s{1,9})(?P<bearer>(?=\S{0,200}\d)[\w.~+/=-]{6,}|[\w.~+/=-]{20,})"
     rf"|\A\s{{0,9}}(?i:bearer|basic)\s{{1,9}}(?P<only>{_MADE})\s{{0,9}}\Z"
     r"|://[^\s/:@]{0,200}:(?P<login>(?!⟦)[^\s/@`$|<>(){}]+)@"
+    rf'|"(?P<member>[\w-]{{1,64}})"\s{{0,9}}:\s{{0,9}}"(?P<held>(?!hidden, \d){_MADE})'
     rf"|(?<![\w-])(?P<name>[\w-]{{1,64}})=(?P<value>{_MADE})"
     r"|(?<![\w-])(?P<known>sk-[\w-]{16,}|gh[opsu]_\w{20,}|github_pat_\w{20,}"
     r"|xox[abprs]-[\w-]{10,}|AKIA[0-9A-Z]{16}|AIza[\w-]{30,}|glpat-[\w-]{16,}"
@@ -89,6 +98,7 @@ class _Walk:
 
     plain: frozenset[str] = frozenset()
     found: list[Any] = field(default_factory=list)
+    level: int = 0
 
     def named(self, name: str, value: Any) -> Any:
         if name in self.plain:
@@ -96,14 +106,23 @@ class _Walk:
         return self.hide(value) if _holds(name, value) else self.inside(value)
 
     def inside(self, value: Any) -> Any:
+        if not isinstance(value, dict | list):
+            # Numbers of a page are texts of a kind of their own.
+            return self.text(value) if type(value) is str else value
+        if self.level >= DEEPEST:
+            return TOO_DEEP
+        self.level += 1
+        try:
+            return self._parts(value)
+        finally:
+            self.level -= 1
+
+    def _parts(self, value: dict[str, Any] | list[Any]) -> Any:
         if isinstance(value, dict):
             return self._pair(value) or {
                 name: self.named(name, item) for name, item in value.items()
             }
-        if isinstance(value, list):
-            return [self.inside(item) for item in value]
-        # Numbers of a page are texts of a kind of their own.
-        return self.text(value) if type(value) is str else value
+        return [self.inside(item) for item in value]
 
     def _pair(self, value: dict[str, Any]) -> dict[str, Any] | None:
         """A header or variable as {"name": …, "value": …}."""
@@ -122,7 +141,7 @@ class _Walk:
 
     def _match(self, match: re.Match[str]) -> str:
         group = str(match.lastgroup)
-        name, secret = match["name"], match[group]
+        name, secret = match["name"] or match["member"], match[group]
         if name is not None and not (sounds_secret(name) and name not in self.plain):
             return match[0]
         self.found.append(secret)
@@ -208,6 +227,8 @@ def restored(given: Any, masked: Any, original: Any) -> Any:
     if given == masked:
         return original
     if isinstance(given, dict) and isinstance(masked, dict):
+        if any(given.get(key) != masked.get(key) for key in ("name", "key")):
+            return given  # The value of a pair belongs to the name it had.
         return {
             name: restored(value, masked[name], original[name])
             if name in masked
@@ -215,6 +236,8 @@ def restored(given: Any, masked: Any, original: Any) -> Any:
             for name, value in given.items()
         }
     if isinstance(given, list) and isinstance(masked, list):
+        if given[: len(masked)] != masked and len(given) != len(masked):
+            return given  # Something was taken out: which is which, nobody knows.
         kept = [
             restored(*three) for three in zip(given, masked, original, strict=False)
         ]
@@ -234,10 +257,12 @@ def holds_marks(value: Any) -> bool:
 
 def texts_of(values: Iterable[Any]) -> Iterator[Any]:
     """Values piece by piece, as they would be written elsewhere."""
-    for value in values:
+    left = list(values)
+    while left:
+        value = left.pop()
         if isinstance(value, dict):
-            yield from texts_of(value.values())
+            left.extend(value.values())
         elif isinstance(value, list):
-            yield from texts_of(value)
+            left.extend(value)
         else:
             yield value

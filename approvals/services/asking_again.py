@@ -85,7 +85,7 @@ def _ask_again(
     problem = (
         f"The agent no longer has the tool {interrupt.tool}."
         if tool is None
-        else misfit(tool.schema, interrupt.arguments)
+        else misfit(tool.schema, interrupt.arguments, hiding=tool.hiding)
     )
     if ruling.gate == Gate.REFUSE or problem:
         decide_by_system(work, interrupt, Verdict.DENY, "policy", problem or why)

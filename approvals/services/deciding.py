@@ -210,7 +210,9 @@ def _bad_content(interrupt: Interrupt, ballot: Ballot) -> ApprovalsError | None:
                     "The agent takes this call only as it is.", field="arguments"
                 )
             text = canonical.dumps(ballot.arguments)
-            problem = misfit(interrupt.tool_schema, text, typed=True)
+            problem = misfit(
+                interrupt.tool_schema, text, typed=True, hiding=interrupt.hiding
+            )
             if problem:
                 return InvalidDecision(problem, field="arguments")
         if ballot.verdict == Verdict.ANSWER and interrupt.response_schema:

@@ -183,7 +183,10 @@ def _enter_approved(
     if interrupt.digest_of(arguments) != decision.effective_digest:
         raise InvalidArguments("The decision does not fit its own arguments.")
     problem = misfit(
-        interrupt.tool_schema, arguments, typed=decision.arguments is not None
+        interrupt.tool_schema,
+        arguments,
+        typed=decision.arguments is not None,
+        hiding=interrupt.hiding,
     )
     if problem:
         raise InvalidArguments(problem)
@@ -213,7 +216,7 @@ def _enter_ungated(
     except InvalidArguments as error:
         return Instead(text=f"Not executed: {error}")
     tool = book.tools[call.tool]
-    problem = misfit(tool.schema, arguments)
+    problem = misfit(tool.schema, arguments, hiding=tool.hiding)
     if problem:
         return Instead(text=f"Not executed: {problem}")
     earlier = _ran_before(run, call, arguments, read_only=tool.read_only)

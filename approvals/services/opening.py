@@ -248,7 +248,7 @@ def take_back(work: Work, interrupt: Interrupt, book: Rulebook) -> bool:
         policy=interrupt.policy,
     )
     work.tell_interrupt(interrupt, "opened")
-    problem = misfit(tool.schema, interrupt.arguments)
+    problem = misfit(tool.schema, interrupt.arguments, hiding=tool.hiding)
     if refused or problem:
         decide_by_system(work, interrupt, Verdict.DENY, "policy", problem or why)
     return not refused and not problem
@@ -313,4 +313,4 @@ def _unaskable(
         return "" if arguments.startswith("{") else "The arguments are not an object."
     if tool is None:
         return f"{run.agent} has no tool named {draft.call.tool}."
-    return misfit(tool.schema, arguments)
+    return misfit(tool.schema, arguments, hiding=tool.hiding)

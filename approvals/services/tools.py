@@ -16,7 +16,7 @@ from referencing import Registry
 from referencing.exceptions import Unresolvable
 
 from approvals import canonical, wording
-from approvals.hiding import BY_LOOKS
+from approvals.hiding import BY_LOOKS, Hiding
 from approvals.models import Interrupt, Tool
 from approvals.policies import Rulebook
 from approvals.schemas import ClientTool, Suggest, ToolSpec
@@ -151,13 +151,16 @@ def misfit_of_answer(schema: str, value: str) -> str:
     return _misfit(schema, value, typed=True, times=True)
 
 
-def misfit(schema: str, value: str, *, typed: bool = False) -> str:
-    """Why canonical ``value`` does not fit canonical ``schema``; empty if it does.
+def misfit(
+    schema: str, value: str, *, hiding: Hiding = BY_LOOKS, typed: bool = False
+) -> str:
+    """Why canonical ``value`` does not fit canonical ``schema``; empty if it does. Without
+    what ``hiding`` hides: it is told to the model and recorded.
 
     ``typed``: a person wrote it. Then keys the schema does not name are refused too, and
     patterns are told in words; a model reads the pattern itself.
     """
-    return _misfit(schema, value, typed=typed, closed=typed)
+    return _misfit(schema, value, typed=typed, closed=typed, hiding=hiding)
 
 
 def faults_of_answer(schema: str, value: str) -> list[tuple[str, str]]:
@@ -172,7 +175,13 @@ def faults_of_arguments(schema: str, value: str) -> list[tuple[str, str]]:
 
 
 def _misfit(
-    schema: str, value: str, *, typed: bool, closed: bool = False, times: bool = False
+    schema: str,
+    value: str,
+    *,
+    typed: bool,
+    closed: bool = False,
+    times: bool = False,
+    hiding: Hiding = BY_LOOKS,
 ) -> str:
     if not schema:
         return ""
@@ -187,7 +196,7 @@ def _misfit(
     lines = []
     for wrong in found[:5]:
         where = ".".join(str(part) for part in wrong.absolute_path) or "the arguments"
-        lines.append(f"{where}: {_message(wrong, typed=typed)}")
+        lines.append(f"{where}: {_message(wrong, hiding, typed=typed)}")
     return "; ".join(lines)
 
 
@@ -201,7 +210,7 @@ def _by_property(
     return [
         (
             str(wrong.absolute_path[0]) if wrong.absolute_path else "",
-            _message(wrong, typed=True),
+            _message(wrong, BY_LOOKS, typed=True),
         )
         for wrong in found
     ]
@@ -212,7 +221,10 @@ def _faults(validator: Draft202012Validator, value: str) -> list[JSONSchemaFault
     return sorted(found, key=lambda wrong: str(wrong.path))
 
 
-def _message(wrong: JSONSchemaFault, *, typed: bool) -> str:
+def _message(wrong: JSONSchemaFault, hiding: Hiding, *, typed: bool) -> str:
+    names = [part for part in wrong.absolute_path if isinstance(part, str)]
+    if any(map(hiding.hides_name, names)) or hiding.found(wrong.instance):
+        return f"what was given does not fit “{wrong.validator}”"
     text = wrong.message
     if typed and wrong.validator == "pattern":
         text = f"“{_short(wrong.instance)}” {_form_asked(wrong.schema)}"

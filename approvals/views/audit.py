@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -31,8 +32,9 @@ KEPT_FOR = 24 * 60 * 60
 _CACHE_KEY = "approvals.audit.report"
 #: Seconds of one request for the chain: it has one of the few threads that answer all pages.
 STEP = 0.5
-#: Between two requests that go on with it, an hour may pass.
-_SALT, _MAX_AGE = "approvals.audit.check", 60 * 60
+#: A check that takes more requests is begun anew after so long: its first entries may be
+#: others by then.
+_SALT, _MAX_AGE = "approvals.audit.check", timedelta(minutes=10)
 
 
 def _kinds() -> dict[str, tuple[str, Q]]:
@@ -122,7 +124,7 @@ def chain(request: DeskRequest) -> HttpResponse:
     takes more than one request."""
     _must_audit(request)
     if request.method == "POST":
-        context = _check(_verifier_of(request.POST.get("at", "")))
+        context = _go_on(request.POST.get("at", ""))
     else:
         context = _chain(fresh="fresh" in request.GET)
     return render(request, "approvals/audit.html#chain", context)
@@ -253,23 +255,33 @@ def _chain(*, fresh: bool) -> dict[str, Any]:
     return kept or {"unchecked": found["checking"]["of"]}
 
 
-def _check(verifier: audit.Verifier) -> dict[str, Any]:
-    """One step of a check: what it found, or where it stands."""
-    started = timezone.now()
+def _check(verifier: audit.Verifier, began: datetime | None = None) -> dict[str, Any]:
+    """One step of a check: what it found, or where it stands.
+
+    What it found is as of its beginning, and takes the place of nothing that is newer.
+    """
+    began = began or timezone.now()
     report = audit.verify_on(verifier, seconds=STEP)
     if report is not None:
-        found = {"report": report, "checked": started}
+        found = {"report": report, "checked": began}
+        kept = cache.get(_CACHE_KEY)
+        if kept and kept["checked"] > began:
+            return dict(kept)
         cache.set(_CACHE_KEY, found, KEPT_FOR)
         return found
     head = AuditHead.objects.get()
-    at = signing.dumps(verifier.state(), salt=_SALT, compress=True)
+    state = [began.isoformat(), verifier.state()]
+    at = signing.dumps(state, salt=_SALT, compress=True)
     return {"checking": {"at": at, "count": verifier.count, "of": head.number}}
 
 
-def _verifier_of(at: str) -> audit.Verifier:
-    """The check that a page goes on with; a new one where it is not ours or too old."""
+def _go_on(at: str) -> dict[str, Any]:
+    """The check of a page goes on; a new one where it is not ours or too old."""
     try:
-        state = signing.loads(at, salt=_SALT, max_age=_MAX_AGE)
+        said, state = signing.loads(at, salt=_SALT)
     except signing.BadSignature:
-        return audit.Verifier()
-    return audit.Verifier.going_on(state)
+        return _check(audit.Verifier())
+    began = datetime.fromisoformat(said)
+    if timezone.now() - began > _MAX_AGE:
+        return _check(audit.Verifier())
+    return _check(audit.Verifier.going_on(state), began)

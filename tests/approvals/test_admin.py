@@ -141,6 +141,21 @@ def test_lists_can_be_searched_with_anything(root, records, label):
         assert page.status_code == 200
 
 
+@pytest.mark.parametrize(
+    ("label", "lookup"),
+    [
+        ("approvals.interrupt", "arguments__contains"),
+        ("approvals.interrupt", "salt__startswith"),
+        ("approvals.interrupt", "status__regex"),
+        ("approvals.apitoken", "digest__startswith"),
+        ("approvals.toolexecution", "arguments__regex"),
+    ],
+)
+def test_i22_no_address_of_a_list_asks_of_a_hidden_column(root, records, label, lookup):
+    page = root.get(url(label, "changelist"), {lookup: "a"})
+    assert page.status_code == 400
+
+
 def test_search_finds_what_it_names(root, records):
     page = root.get(url("approvals.auditentry", "changelist"), {"q": str(records.pk)})
     assert (

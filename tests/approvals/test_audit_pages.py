@@ -225,6 +225,28 @@ def test_m19_opening_the_page_takes_one_step(as_aud, decided, short_steps):
     assert earlier.isoformat() in fragment
 
 
+def test_m19_an_older_check_takes_the_place_of_no_newer_one(
+    as_aud, decided, short_steps, monkeypatch
+):
+    page = as_aud.get(reverse("audit"), {"verify": "1"}).content.decode()
+    tamper(1)
+    monkeypatch.setattr("approvals.views.audit.STEP", 9)
+    broken = as_aud.get(reverse("audit"), {"verify": "1"}).content.decode()
+    assert "The chain is broken" in broken
+    assert "The chain is broken" in check_to_the_end(as_aud, page)[-1]
+    assert "The chain is broken" in as_aud.get(reverse("audit-chain")).content.decode()
+
+
+def test_m19_a_check_that_waited_long_begins_anew(
+    as_aud, decided, short_steps, monkeypatch
+):
+    page = as_aud.get(reverse("audit"), {"verify": "1"}).content.decode()
+    at = re.search(r'name="at" value="([^"]+)"', page)[1]
+    monkeypatch.setattr("approvals.views.audit._MAX_AGE", timedelta(0))
+    response = as_aud.post(reverse("audit-chain"), {"at": at})
+    assert "Checking: 1 of" in response.content.decode()
+
+
 @pytest.mark.parametrize("at", ["", "forged", "e30:1abcde:xyz"])
 def test_m19_a_check_that_is_not_ours_begins_anew(as_aud, decided, short_steps, at):
     response = as_aud.post(reverse("audit-chain"), {"at": at})

@@ -14,6 +14,7 @@ from approvals.forms import ArgumentsForm
 from approvals.hiding import Hiding, masked_text, restored, sounds_secret
 from approvals.models import AuditEntry
 from approvals.schemas import ToolSpec
+from approvals.services.tools import misfit
 from tests.plugins.cast import AGENT, TOOLS, ballot, call
 
 ADDRESS = "https://rita:Pass-w0rd@files.example.org/a?token=q-token"
@@ -71,7 +72,8 @@ def test_b86_names_of_secrets(name):
     [
         "", "maxTokens", "tokens", "token_count", "nextPageToken", "next_token", "key",
         "keys", "sort_key", "public_key", "secretary", "author", "monkey", "keyboard",
-        "passenger", "compass", "session_id",
+        "passenger", "compass", "session_id", "password_reset_url", "secretName",
+        "authorization_amount", "private_key_path",
     ],
 )  # fmt: skip
 def test_b86_names_of_nothing_secret(name):
@@ -99,6 +101,7 @@ def test_b86_names_of_nothing_secret(name):
             "-----BEGIN PRIVATE KEY-----⟦hidden, 3 characters⟧",
         ),
         ("the key sk-abcdefghijklmnop", "the key ⟦hidden, 19 characters⟧"),
+        ('{"password": "x1"', '{"password": "⟦hidden, 2 characters⟧"'),
     ],
 )
 def test_b86_credentials_in_texts(text, shown):
@@ -137,6 +140,37 @@ def test_b86_no_text_takes_long(part):
     began = time.thread_time()
     masked_text(part * (300_000 // len(part)))
     assert time.thread_time() - began < 2
+
+
+def test_b86_what_is_too_deep_is_not_looked_through():
+    deep = {"password": "x"}
+    for _ in range(600):
+        deep = {"a": [deep]}
+    masked = json.dumps(Hiding().masked(deep))
+    assert "too deep" in masked
+    assert "password" not in masked
+
+
+def test_b86_no_entry_gets_the_secret_of_another():
+    hosts = [{"host": "a", "password": "one"}, {"host": "b", "password": "two"}]
+    masked = Hiding().masked({"hosts": hosts})
+    fewer = {"hosts": masked["hosts"][1:]}
+    assert restored(fewer, masked, {"hosts": hosts}) == fewer
+    pair = {"env": {"name": "API_KEY", "value": "one"}}
+    renamed = {"env": {"name": "NOTE", "value": "hidden, 3 characters"}}
+    assert restored(renamed, Hiding().masked(pair), pair) == renamed
+
+
+def test_b86_a_fault_does_not_say_the_secret():
+    text = {"type": "string", "maxLength": 3}
+    schema = canonical.dumps(
+        {"type": "object", "properties": {"password": text, "pin": text, "to": text}}
+    )
+    given = {"password": "s3cr3t", "pin": "4711", "to": "Anna"}
+    told = misfit(schema, canonical.dumps(given), hiding=Hiding.of(["pin"]))
+    assert "s3cr3t" not in told
+    assert "4711" not in told
+    assert "'Anna' is too long" in told
 
 
 def test_b86_what_gives_nothing_away_is_shown():

@@ -272,7 +272,7 @@ def test_afterwards_the_next_one_opens(as_rita, make_interrupts):
     assert response["Location"] == url(second)
 
 
-@pytest.mark.parametrize("verdict", ["", "cancel_run", "nonsense"])
+@pytest.mark.parametrize("verdict", ["", "cancel_run", "respond", "nonsense"])
 def test_an_unknown_verdict_is_a_bad_request(verdict, as_rita, interrupt):
     assert post(as_rita, interrupt, verdict).status_code == 400
 
