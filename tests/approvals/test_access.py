@@ -193,6 +193,6 @@ def test_m19_accounts_made_at_the_console(desk, monkeypatch):
     monkeypatch.setattr("getpass.getpass", lambda **_: f"{NEW_PASSWORD}-2")
     call_command("changepassword", "boss", stdout=StringIO())
     made, changed = entries()
-    assert made[:2] == ("user.changed", "system:console")
+    assert made[:2] == ("user.changed", "system:command")
     assert made[2]["after"]["superuser"] is True
     assert changed[2]["password_changed"] is True

@@ -14,5 +14,5 @@ class Command(changepassword.Command):
         # The entry follows the change: no transaction may wait for what somebody types.
         before = services.access()
         said = super().handle(*args, **options)
-        services.record_access(before, actor="system:console")
+        services.record_access(before, actor="system:command")
         return said
