@@ -54,7 +54,7 @@ def test_m10_the_person_in_the_chat_picks_a_time_of_their_own_zone(sign_in):
     picture(member, "asking-chat")
     card.get_by_role("button", name="Send the answer").click()
     expect(member.locator("#transcript")).to_contain_text(
-        "with sales team is on Thu 24 Dec 2099, 10:00 PST."
+        "with sales team suits you on Thu 24 Dec 2099, 10:00 PST."
     )
     expect(member.locator(".icard-done")).to_contain_text("Answered")
 
@@ -110,10 +110,10 @@ def test_it_works_without_javascript(sign_in):
     member.get_by_role("button", name="Send the answer").click()
     assert member.url == address.partition("#")[0]
     for _ in range(50):
-        if "with Bob is on" in member.inner_text("#transcript"):
+        if "with Bob suits you on" in member.inner_text("#transcript"):
             break
         member.wait_for_timeout(200)
         member.reload()
     assert re.search(
-        r"with Bob is on .*, 10:00 UTC\.", member.inner_text("#transcript")
+        r"with Bob suits you on .*, 10:00 UTC\.", member.inner_text("#transcript")
     )

@@ -438,8 +438,8 @@ def test_m10_a_question_of_the_desk_is_answered_here(open_chat, sign_in):
     expect(chat.requests).to_contain_text("Pick a time: Intro call to discuss pricing")
     chat.requests.get_by_role("group", name="When").get_by_role("button").first.click()
     chat.press("Answer")
-    expect(chat.transcript).to_contain_text("with sales is on")
-    expect(person.locator("#transcript")).to_contain_text("with sales is on")
+    expect(chat.transcript).to_contain_text("with sales suits you on")
+    expect(person.locator("#transcript")).to_contain_text("with sales suits you on")
 
 
 def test_m5_a_page_of_the_site_needs_no_token(open_page, address):
