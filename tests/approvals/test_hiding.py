@@ -17,7 +17,7 @@ from approvals.schemas import ToolSpec
 from approvals.services.tools import misfit
 from tests.plugins.cast import AGENT, TOOLS, ballot, call
 
-ADDRESS = "https://rita:Pass-w0rd@files.example.org/a?token=q-token"
+ADDRESS = "https://rita:Pass-w0rd@desk.example.org/a?token=q-token"
 ARGUMENTS = {
     "clientSecret": "s3cr3t-client",
     "authorization": "raw-credential",
@@ -113,7 +113,7 @@ def test_b86_credentials_in_texts(text, shown):
     "text",
     [
         "The bearer of this letter",
-        "https://files.example.org:8080/a@b?page_token=3",
+        "https://desk.example.org:81/a@b?page_token=3",
         "C++ a::b, at 12:30, x=1",
         "-----BEGIN PUBLIC KEY-----\nMHc=\n-----END PUBLIC KEY-----",
         # What is no credential by its form is not hidden by what stands before it.
@@ -123,7 +123,7 @@ def test_b86_credentials_in_texts(text, shown):
         "deploy --api-key=`reboot` --n=2",
         "Authorization: $(cat /etc/shadow)",
         "Basic $(reboot)",
-        "https://user:$(reboot)@files.example.org/",
+        "https://user:$(reboot)@desk.example.org/",
         "-----BEGIN PRIVATE KEY-----; rm -rf / #-----END PRIVATE KEY-----",
     ],
 )
@@ -210,7 +210,7 @@ def test_b86_pages_show_none_and_say_so(connect, rita):
         assert shows_none(page)
     page = client.get(f"/inbox/{interrupt.pk}/").content.decode()
     assert "a decision holds for that value only" in page
-    assert "https://rita:⟦hidden, 9 characters⟧@files.example.org/" in page
+    assert "https://rita:⟦hidden, 9 characters⟧@desk.example.org/" in page
     assert "512" in page
     assert "text/plain" in page
     assert interrupt.title.startswith("Go to https://rita:⟦hidden")
