@@ -354,6 +354,15 @@ def test_a_question_to_the_person_is_the_pages(question, booked):
     assert booked().kind == InterruptKind.CLIENT
 
 
+def only_the_group_answers(interrupt, mia, rita):
+    with pytest.raises(NotFound):
+        services.answer_client_call(interrupt.pk, "Monday", actor=mia)
+    answer = ballot(interrupt, Verdict.ANSWER, answer="Tuesday")
+    services.decide(interrupt.pk, answer, reviewer=rita)
+    proposed = call("book_call", topic="Intro")
+    assert guarded(interrupt.run, proposed)[1] == services.Instead(text="Tuesday")
+
+
 def test_a_question_that_a_policy_now_puts_to_a_group_is_theirs(
     question, booked, mia, rita
 ):
@@ -362,12 +371,7 @@ def test_a_question_that_a_policy_now_puts_to_a_group_is_theirs(
     interrupt = booked()
     assert interrupt.kind == InterruptKind.QUESTION
     assert [group.name for group in interrupt.review_groups.all()] == [OPS]
-    with pytest.raises(NotFound):
-        services.answer_client_call(interrupt.pk, "Monday", actor=mia)
-    answer = ballot(interrupt, Verdict.ANSWER, answer="Tuesday")
-    services.decide(interrupt.pk, answer, reviewer=rita)
-    proposed = call("book_call", topic="Intro")
-    assert guarded(interrupt.run, proposed)[1] == services.Instead(text="Tuesday")
+    only_the_group_answers(interrupt, mia, rita)
 
 
 def test_a_question_that_a_policy_refuses_is_not_the_pages(question, booked):
@@ -400,12 +404,7 @@ def test_m10_a_page_cannot_answer_what_a_policy_now_puts_to_a_group(changed, mia
     assert interrupt.kind == InterruptKind.QUESTION
     assert interrupt.run.status == RunStatus.WAITING
     assert interrupt.policy["policy"] == "Calls"
-    with pytest.raises(NotFound):
-        services.answer_client_call(interrupt.pk, "Monday", actor=mia)
-    answer = ballot(interrupt, Verdict.ANSWER, answer="Tuesday")
-    services.decide(interrupt.pk, answer, reviewer=rita)
-    proposed = call("book_call", topic="Intro")
-    assert guarded(interrupt.run, proposed)[1] == services.Instead(text="Tuesday")
+    only_the_group_answers(interrupt, mia, rita)
     entries = AuditEntry.objects.filter(interrupt=interrupt.pk).order_by("number")
     assert [entry.action for entry in entries] == [
         "interrupt.opened",

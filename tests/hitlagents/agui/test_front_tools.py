@@ -453,6 +453,25 @@ def test_m10_a_schema_that_would_take_for_ever_is_never_tried(page):
     assert answer.pending == [called(answer)]
 
 
+def asks_about_colours(page, **rule):
+    """The agent has a question of its own, put to people by this rule."""
+    policy = Policy.objects.create(
+        position=0,
+        name="Colours",
+        agent_pattern=AGENT,
+        tool_pattern="pick_*",
+        **rule,
+    )
+    page.say("hello")
+    Tool.objects.create(
+        agent=AGENT,
+        name="pick_colour",
+        schema='{"type":"object"}',
+        kind=InterruptKind.QUESTION,
+    )
+    return policy
+
+
 @pytest.mark.parametrize(
     ("asks", "gate"),
     [(True, Gate.HOLD), (False, Gate.HOLD), (True, Gate.REFUSE)],
@@ -462,21 +481,7 @@ def test_m5_m10_a_question_to_the_person_is_given_over_to_their_page(
 ):
     """Whoever answers is the same. One that a policy puts to reviewers stays theirs, and
     one that it refuses is refused."""
-    Policy.objects.create(
-        position=0,
-        name="Colours",
-        agent_pattern=AGENT,
-        tool_pattern="pick_*",
-        asks_requester=asks,
-        gate=gate,
-    )
-    page.say("hello")
-    Tool.objects.create(
-        agent=AGENT,
-        name="pick_colour",
-        schema='{"type":"object"}',
-        kind=InterruptKind.QUESTION,
-    )
+    asks_about_colours(page, asks_requester=asks, gate=gate)
     if not asks or gate == Gate.REFUSE:
         problem(page.raw(tools=TOOLS), 422, "duplicate_tool_name")
         return
@@ -488,20 +493,7 @@ def test_m5_m10_a_question_to_the_person_is_given_over_to_their_page(
 
 def test_m10_a_question_that_a_policy_takes_back_waits_for_its_people(page, server):
     """The page hears at once why its answer was not taken."""
-    policy = Policy.objects.create(
-        position=0,
-        name="Colours",
-        agent_pattern=AGENT,
-        tool_pattern="pick_*",
-        asks_requester=True,
-    )
-    page.say("hello")
-    Tool.objects.create(
-        agent=AGENT,
-        name="pick_colour",
-        schema='{"type":"object"}',
-        kind=InterruptKind.QUESTION,
-    )
+    policy = asks_about_colours(page, asks_requester=True)
     call = called(page.ask("pick red"))
     policy.asks_requester = False
     policy.save()
