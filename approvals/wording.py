@@ -17,8 +17,11 @@ if TYPE_CHECKING:
 
 
 def person(user: User | None) -> str:
-    """A person as pages name them, "somebody" if that is all that is known. Always with the name they sign in with: the other one
-    can be anybody's, and whose decision it was must not depend on it."""
+    """A person as pages name them; "somebody" if that is all that is known.
+
+    Always with the name they sign in with: the other one can be anybody's, and whose
+    decision it was must not depend on it.
+    """
     if user is None:
         return _("somebody")
     full, own = user.get_full_name(), user.get_username()

@@ -20,6 +20,7 @@ from django.views.decorators.http import require_http_methods, require_safe
 
 from approvals import audit, canonical, permissions, services
 from approvals.cases import Happened, happened
+from approvals.exceptions import InvalidArguments
 from approvals.http import DeskRequest, respond
 from approvals.models import AuditEntry, AuditHead, Interrupt
 from approvals.states import InterruptKind
@@ -208,10 +209,15 @@ def _subject(found: AuditEntry) -> str:
     """The account, group, policy or token an entry is about, by its name."""
     if found.run is not None or found.payload is None:
         return ""
-    said = canonical.loads(found.payload)
+    try:
+        said = canonical.loads(found.payload)
+    except InvalidArguments:
+        return ""  # Somebody changed it; the state of the chain says so.
+    if not isinstance(said, dict):
+        return ""
     named = said.get("after") or said.get("before") or said
     name = named.get("name", "") if isinstance(named, dict) else ""
-    return f"{name} ({said['user']})" if "token" in said else str(name)
+    return f"{name} ({said.get('user')})" if "token" in said else str(name)
 
 
 #: Which badge an action is drawn with.

@@ -225,6 +225,18 @@ def test_m19_opening_the_page_takes_one_step(as_aud, decided, short_steps):
     assert earlier.isoformat() in fragment
 
 
+def test_m19_the_list_names_what_an_entry_is_about(as_aud, aud):
+    """Also beside entries that somebody damaged."""
+    services.create_token(
+        aud, name="my page", scopes=["see"], expires_at=None, actor=aud
+    )
+    assert f"my page ({aud.username})" in as_aud.get(reverse("audit")).content.decode()
+    for damaged in ("{", "[]", "7"):
+        with connection.cursor() as cursor:
+            cursor.execute("UPDATE approvals_auditentry SET payload = %s", [damaged])
+        assert as_aud.get(reverse("audit")).status_code == 200
+
+
 def test_m19_an_older_check_takes_the_place_of_no_newer_one(
     as_aud, decided, short_steps, monkeypatch
 ):
