@@ -13,7 +13,7 @@ from approvals import canonical, display, services
 from approvals.forms import ArgumentsForm
 from approvals.hiding import Hiding, masked_text, restored, sounds_secret
 from approvals.models import AuditEntry
-from approvals.schemas import ToolSpec
+from approvals.schemas import InterruptDraft, ToolSpec
 from approvals.services.tools import misfit
 from tests.plugins.cast import AGENT, TOOLS, ballot, call
 
@@ -214,6 +214,16 @@ def test_b86_pages_show_none_and_say_so(connect, rita):
     assert "512" in page
     assert "text/plain" in page
     assert interrupt.title.startswith("Go to https://rita:⟦hidden")
+
+
+def test_b86_what_the_agent_said_before_is_shown_without(make_run, rita):
+    run = make_run()
+    claim = services.claim_run(run.pk, owner="worker")
+    said = "I am going to use Bearer abc-123-def now."
+    draft = InterruptDraft(call=call(), said=said)
+    services.open_interrupts(run.pk, attempt=claim.attempt, drafts=[draft])
+    page = pages_of(rita).get(f"/inbox/{run.interrupts.get().pk}/").content.decode()
+    assert "I am going to use Bearer ⟦hidden, 11 characters⟧ now." in page
 
 
 def test_b86_records_and_exports_have_none(connect, rita, tmp_path):

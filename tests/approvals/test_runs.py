@@ -216,8 +216,8 @@ def test_a_decided_request_tells_how_far_it_came(rita, interrupt):
     assert "Rita Okafor (rita) denied this. Sending." in page
 
 
-def test_json_text_of_a_result_is_shown_as_text(rita, interrupt):
-    services.decide(interrupt.pk, ballot(interrupt), reviewer=rita)
+def approved_and_run(interrupt, reviewer, result, *, failed=False):
+    services.decide(interrupt.pk, ballot(interrupt), reviewer=reviewer)
     claim = services.claim_run(interrupt.run_id, owner="worker")
     assert claim is not None
     permit = services.begin_execution(
@@ -227,10 +227,21 @@ def test_json_text_of_a_result_is_shown_as_text(rita, interrupt):
         owner="worker",
     )
     assert isinstance(permit, services.Permit)
-    services.finish_execution(
-        permit,
-        result=json.dumps({"html": "<b>", "at": str(timezone.now())}),
-    )
+    services.finish_execution(permit, result=result, failed=failed)
+
+
+def test_a_call_that_failed_leads_to_what_came_of_it(rita, interrupt):
+    approved_and_run(interrupt, rita, "Error: no such file", failed=True)
+    page = signed_in(rita).get(reverse("interrupt", args=[interrupt.pk]))
+    text = page.content.decode()
+    assert '<div class="note note-warn mb-3">' in text
+    assert "It did not succeed." in text
+    assert "See what came of it" in text
+
+
+def test_json_text_of_a_result_is_shown_as_text(rita, interrupt):
+    result = json.dumps({"html": "<b>", "at": str(timezone.now())})
+    approved_and_run(interrupt, rita, result)
     page = signed_in(rita).get(url(interrupt.run)).content.decode()
     assert "&lt;b&gt;" in page
     assert "Rita Okafor (rita) approved this. It ran." in page

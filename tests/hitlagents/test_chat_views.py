@@ -326,6 +326,17 @@ def test_a_message_while_a_request_is_open_waits_and_is_shown(
     assert page.index("cancelled this run") < page.index('dir="auto">Yes, go ahead')
 
 
+def test_b86_titles_that_others_read_hold_no_credentials(thread, mia):
+    run = conversations.send(
+        thread.pk, "Delete /a?access_token=t1 " + "x" * 300, author=mia
+    )
+    thread.refresh_from_db()
+    shown = "Delete /a?access_token=⟦hidden, 2 characters⟧ x"
+    for title in (run.title, thread.title):
+        assert title.startswith(shown)
+        assert len(title) == 200
+
+
 def test_too_many_waiting_messages(client, mia, thread, waiting):
     client.force_login(mia)
     for number in range(conversations.MAX_QUEUED):
