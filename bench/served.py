@@ -142,6 +142,9 @@ class Person:
             headers={"Origin": self.product.url},
         )
         assert response.status_code < 400, f"{path}: {response.status_code}"
+        # What the answer has to say is said on the page that follows, and goes with it.
+        # Whoever reads no page would carry all that was ever said to them along.
+        self.http.cookies.pop("messages", None)
         return response
 
     def say(self, text: str, thread: str = "", *, agent: str = "file-ops") -> str:
