@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from functools import cached_property
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -192,8 +193,14 @@ class Inbox:
         self.person = person
         self.view = view
         self.now = timezone.now()
-        self.visible = permissions.visible_interrupts(person).select_related("run")
-        self.waiting = self.visible.open().in_time(self.now)
+
+    @cached_property
+    def visible(self) -> InterruptQuerySet:
+        return permissions.visible_interrupts(self.person).select_related("run")
+
+    @cached_property
+    def waiting(self) -> InterruptQuerySet:
+        return self.visible.open().in_time(self.now)
 
     def listing(self, shown: Shown | None = None) -> Listing:
         """Urgent first, then oldest first; decided ones of the last minutes at the end.
@@ -264,11 +271,13 @@ class Inbox:
         """The next open request below ``pk`` in the list the reader sees, else the first."""
         order = list(shown.rows)
         start = order.index(pk) + 1 if pk in shown.rows else 0
-        waiting = self.waiting.exclude(pk=pk)
         if order:
-            listed = waiting.filter(pk__in=order)
-            open_ones = set(listed.values_list("pk", flat=True))
+            listed = self.waiting.filter(pk__in=order)
+            open_ones = set(listed.values_list("pk", flat=True)) - {pk}
             for candidate in order[start:] + order[:start]:
                 if candidate in open_ones:
                     return candidate
-        return self.view.narrow(waiting).values_list("pk", flat=True).first()
+        if not self.view.is_narrow:
+            return permissions.first_waiting(self.person, but=pk, now=self.now)
+        waiting = self.view.narrow(self.waiting).exclude(pk=pk)
+        return waiting.values_list("pk", flat=True).first()

@@ -291,7 +291,7 @@ class InterruptQuerySet(models.QuerySet["Interrupt"]):
         """Calls of tools that a page brought, which it answers itself."""
         return self.filter(kind=InterruptKind.CLIENT)
 
-    def in_time(self, now: datetime) -> InterruptQuerySet:
+    def in_time(self, now: datetime | Slot) -> InterruptQuerySet:
         """Those whose deadline has not passed; the sweeper may be behind."""
         return self.filter(Q(expires_at=None) | Q(expires_at__gt=now))
 

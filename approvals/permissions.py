@@ -8,6 +8,7 @@ Four permissions, given to groups: ``view_interrupt`` (see what one's review gro
 from __future__ import annotations
 
 from collections.abc import Collection
+from datetime import datetime
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from django.db.models import QuerySet
 
     type Person = User | AnonymousUser
+
+_LINKS = Interrupt.review_groups.through
 
 DATABASE_BACKEND = "approvals.backends.DatabaseBackend"
 
@@ -39,13 +42,14 @@ def visible_interrupts(user: Person) -> InterruptQuerySet:
     """The requests that exist for this person in the inbox."""
     if sees_everything(user):
         return Interrupt.objects.for_people()
-    if not sees_inbox(user):
-        return Interrupt.objects.none()
+    return _of(user.pk) if sees_inbox(user) else Interrupt.objects.none()
+
+
+def _of(user: int | Slot | None) -> InterruptQuerySet:
+    """What the groups of this person get."""
     # Asked of each row as it is read, so that a page of the list ends after a page of
     # rows. With ``group__in`` SQLite would list all that is mine first, 50,000 or one.
-    mine = Interrupt.review_groups.through.objects.filter(
-        interrupt_id=OuterRef("pk"), group__user=user.pk
-    )
+    mine = _LINKS.objects.filter(interrupt_id=OuterRef("pk"), group__user=user)
     return Interrupt.objects.for_people().filter(Exists(mine))
 
 
@@ -65,6 +69,27 @@ _ANY = Prepared(_with_run)
 _MINE = Prepared(
     lambda: _with_run().filter(review_groups__user=Slot(User, "id", name="user"))[:1]
 )
+
+
+def first_waiting(user: Person, *, but: UUID, now: datetime) -> UUID | None:
+    """The request that is first in this person's inbox, ``but`` for one."""
+    if sees_everything(user):
+        found = _FIRST_OF_ALL.first(but=but, now=now)
+    elif sees_inbox(user):
+        found = _FIRST_OF_MINE.first(but=but, now=now, user=user.pk)
+    else:
+        found = None
+    return found[0] if found else None
+
+
+def _first(visible: InterruptQuerySet) -> QuerySet[Interrupt, tuple[UUID]]:
+    waiting = visible.open().in_time(Slot(Interrupt, "expires_at", name="now"))
+    others = waiting.exclude(pk=Slot(Interrupt, "id", name="but"))
+    return others.values_list("pk")[:1]
+
+
+_FIRST_OF_ALL = Prepared(lambda: _first(Interrupt.objects.for_people()))
+_FIRST_OF_MINE = Prepared(lambda: _first(_of(Slot(User, "id", name="user"))))
 
 
 def visible_runs(user: Person) -> RunQuerySet:
@@ -104,7 +129,6 @@ def may_decide(user: Person, interrupt: Interrupt) -> bool:
     return bool(_IN_GROUP.all(interrupt=interrupt.pk, user=user.pk))
 
 
-_LINKS = Interrupt.review_groups.through
 _IN_GROUP = Prepared(
     lambda: _LINKS.objects.filter(
         interrupt=Slot(_LINKS, "interrupt"), group__user=Slot(User, "id", name="user")

@@ -21,6 +21,7 @@ from approvals.exceptions import (
 )
 from approvals.models import Decision, Interrupt, Vote
 from approvals.policies import Ruling
+from approvals.prepared import Prepared, Slot
 from approvals.services.answers import companions
 from approvals.services.outcomes import expire, is_past, reopen, settle
 from approvals.services.rulings import (
@@ -181,7 +182,7 @@ def _unfit(
     if (
         ballot.verdict == Verdict.APPROVE
         and ruling.approvals_required > 1
-        and interrupt.votes.filter(voter=reviewer, void_at=None).exists()
+        and _OWN_VOTES.all(interrupt=interrupt.pk, voter=reviewer.pk)
     ):
         return AlreadyDecided("You have already approved; another person has to, too.")
     return _bad_content(interrupt, ballot)
@@ -239,7 +240,8 @@ def _count(
     answer = _given(ballot.answer, asked=ballot.verdict == Verdict.ANSWER)
     voted = interrupt.vote_digest(arguments, answer)
     # Another verdict of the same person takes the place of their vote.
-    interrupt.votes.filter(voter=reviewer, void_at=None).update(void_at=work.now)
+    if _OWN_VOTES.all(interrupt=interrupt.pk, voter=reviewer.pk):
+        interrupt.votes.filter(voter=reviewer, void_at=None).update(void_at=work.now)
     Vote.objects.create(
         interrupt=interrupt,
         voter=reviewer,
@@ -280,6 +282,18 @@ def _count(
         dispatch_at=work.now + timedelta(seconds=ruling.undo_seconds),
     )
     settle(work, interrupt, decision, name_of(reviewer), ruling)
+
+
+#: What one person's votes on a request are, as far as they stand.
+_OWN_VOTES = Prepared(
+    lambda: (
+        Vote.objects.filter(
+            interrupt=Slot(Vote, "interrupt"), voter=Slot(Vote, "voter"), void_at=None
+        )
+        .order_by()
+        .values_list("pk")
+    )
+)
 
 
 def _given(value: Any, *, asked: bool) -> str | None:
