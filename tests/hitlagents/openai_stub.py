@@ -30,6 +30,8 @@ class OpenAIStub:
         self.failures: list[int] = []
         #: Break the connection after this many events.
         self.break_after: int | None = None
+        #: Where there is one, every event takes one from it before it is sent.
+        self.pace: threading.Semaphore | None = None
 
     def __enter__(self) -> Self:
         stub = self
@@ -102,9 +104,12 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_response(200)
         self.send_header("Content-Type", "text/event-stream")
         self.end_headers()
+        stub = self.server_stub
         for number, event in enumerate(events(said)):
-            if number == self.server_stub.break_after:
+            if number == stub.break_after:
                 return
+            if stub.pace is not None:
+                stub.pace.acquire()
             self.wfile.write(f"data: {json.dumps(event)}\n\n".encode())
             self.wfile.flush()
         self.wfile.write(b"data: [DONE]\n\n")
