@@ -268,16 +268,16 @@ class Inbox:
         return new.aggregate(n=Count("pk"), high=Count("pk", filter=Q(risk=Risk.HIGH)))
 
     def next_after(self, pk: UUID, shown: Shown) -> UUID | None:
-        """The next open request below ``pk`` in the list the reader sees, else the first."""
+        """The next open request below ``pk``, which is not open any more, in the list the
+        reader sees, else the first."""
         order = list(shown.rows)
         start = order.index(pk) + 1 if pk in shown.rows else 0
         if order:
             listed = self.waiting.filter(pk__in=order)
-            open_ones = set(listed.values_list("pk", flat=True)) - {pk}
+            open_ones = set(listed.values_list("pk", flat=True))
             for candidate in order[start:] + order[:start]:
                 if candidate in open_ones:
                     return candidate
         if not self.view.is_narrow:
-            return permissions.first_waiting(self.person, but=pk, now=self.now)
-        waiting = self.view.narrow(self.waiting).exclude(pk=pk)
-        return waiting.values_list("pk", flat=True).first()
+            return permissions.first_waiting(self.person, self.now)
+        return self.view.narrow(self.waiting).values_list("pk", flat=True).first()

@@ -71,12 +71,12 @@ _MINE = Prepared(
 )
 
 
-def first_waiting(user: Person, *, but: UUID, now: datetime) -> UUID | None:
-    """The request that is first in this person's inbox, ``but`` for one."""
+def first_waiting(user: Person, now: datetime) -> UUID | None:
+    """The oldest request that waits in this person's inbox."""
     if sees_everything(user):
-        found = _FIRST_OF_ALL.first(but=but, now=now)
+        found = _FIRST_OF_ALL.first(now=now)
     elif sees_inbox(user):
-        found = _FIRST_OF_MINE.first(but=but, now=now, user=user.pk)
+        found = _FIRST_OF_MINE.first(now=now, user=user.pk)
     else:
         found = None
     return found[0] if found else None
@@ -84,8 +84,7 @@ def first_waiting(user: Person, *, but: UUID, now: datetime) -> UUID | None:
 
 def _first(visible: InterruptQuerySet) -> QuerySet[Interrupt, tuple[UUID]]:
     waiting = visible.open().in_time(Slot(Interrupt, "expires_at", name="now"))
-    others = waiting.exclude(pk=Slot(Interrupt, "id", name="but"))
-    return others.values_list("pk")[:1]
+    return waiting.values_list("pk")[:1]
 
 
 _FIRST_OF_ALL = Prepared(lambda: _first(Interrupt.objects.for_people()))

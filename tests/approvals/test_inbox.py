@@ -250,6 +250,28 @@ def test_approving_a_risky_call_asks_once_more(as_rita, interrupt):
     assert (interrupt.decision.note, interrupt.decision.channel) == ("fine", "inbox")
 
 
+def test_the_next_one_is_the_oldest_that_waits_for_this_person(
+    as_rita, ada, make_interrupts
+):
+    wanted = [
+        call("pay", call_id="money", amount=1, account="x"),
+        *(call(call_id=name, filename=name) for name in "nopq"),
+    ]
+    made = make_interrupts(wanted)
+    past = timezone.now() - timedelta(seconds=9)
+    for number, each in enumerate(made):
+        Interrupt.objects.filter(pk=each.pk).update(
+            created=past + timedelta(seconds=number)
+        )
+    money, first, late, second, third = made
+    Interrupt.objects.filter(pk=late.pk).update(expires_at=past)
+    assert post(as_rita, first, "deny", note="no")["Location"] == url(second)
+    # An administrator's inbox has everything.
+    assert post(signed_in(ada), second, "deny", note="no")["Location"] == url(money)
+    post(signed_in(ada), money, "deny", note="no")
+    assert post(as_rita, third, "deny", note="no")["Location"] == url(third)
+
+
 def test_deny_wants_a_note_where_the_policy_says_so(as_rita, interrupt):
     response = post(as_rita, interrupt, "deny", note="  ")
     assert response.status_code == 422
