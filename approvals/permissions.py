@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     type Person = User | AnonymousUser
 
 _LINKS = Interrupt.review_groups.through
+#: Whom a prepared query is asked for.
+_USER = Slot(User, "id", name="user")
 
 DATABASE_BACKEND = "approvals.backends.DatabaseBackend"
 
@@ -66,9 +68,7 @@ def _with_run() -> InterruptQuerySet:
 
 
 _ANY = Prepared(_with_run)
-_MINE = Prepared(
-    lambda: _with_run().filter(review_groups__user=Slot(User, "id", name="user"))[:1]
-)
+_MINE = Prepared(lambda: _with_run().filter(review_groups__user=_USER)[:1])
 
 
 def first_waiting(user: Person, now: datetime) -> UUID | None:
@@ -88,7 +88,7 @@ def _first(visible: InterruptQuerySet) -> QuerySet[Interrupt, tuple[UUID]]:
 
 
 _FIRST_OF_ALL = Prepared(lambda: _first(Interrupt.objects.for_people()))
-_FIRST_OF_MINE = Prepared(lambda: _first(_of(Slot(User, "id", name="user"))))
+_FIRST_OF_MINE = Prepared(lambda: _first(_of(_USER)))
 
 
 def visible_runs(user: Person) -> RunQuerySet:
@@ -97,8 +97,30 @@ def visible_runs(user: Person) -> RunQuerySet:
         return Run.objects.all()
     if not user.is_authenticated or not user.is_active:
         return Run.objects.none()
-    shown = visible_interrupts(user).filter(run_id=OuterRef("pk"))
+    return _runs_of(user.pk, visible_interrupts(user))
+
+
+def _runs_of(user: int | Slot | None, visible: InterruptQuerySet) -> RunQuerySet:
+    shown = visible.filter(run_id=OuterRef("pk"))
     return Run.objects.filter(Q(requester=user) | Exists(shown))
+
+
+def sees_run(user: Person, pk: UUID) -> bool:
+    """Whether a run that is there is one of ``visible_runs``."""
+    if sees_everything(user):
+        return True
+    if not user.is_active:
+        return False
+    seen = _SEEN if sees_inbox(user) else _ASKED_FOR
+    return bool(seen.all(id=pk, user=user.pk))
+
+
+def _one(runs: RunQuerySet) -> QuerySet[Run, tuple[UUID]]:
+    return runs.filter(pk=Slot(Run, "id")).order_by().values_list("pk")
+
+
+_SEEN = Prepared(lambda: _one(_runs_of(_USER, _of(_USER))))
+_ASKED_FOR = Prepared(lambda: _one(Run.objects.filter(requester=_USER)))
 
 
 def own_question(user: Person, pk: UUID) -> Interrupt | None:
@@ -107,11 +129,7 @@ def own_question(user: Person, pk: UUID) -> Interrupt | None:
     return _ASKED.first(id=pk, user=user.pk) if user.is_active else None
 
 
-_ASKED = Prepared(
-    lambda: _with_run().filter(
-        asks_requester=True, run__requester=Slot(User, "id", name="user")
-    )
-)
+_ASKED = Prepared(lambda: _with_run().filter(asks_requester=True, run__requester=_USER))
 
 
 def may_decide(user: Person, interrupt: Interrupt) -> bool:
@@ -130,7 +148,7 @@ def may_decide(user: Person, interrupt: Interrupt) -> bool:
 
 _IN_GROUP = Prepared(
     lambda: _LINKS.objects.filter(
-        interrupt=Slot(_LINKS, "interrupt"), group__user=Slot(User, "id", name="user")
+        interrupt=Slot(_LINKS, "interrupt"), group__user=_USER
     ).values_list("pk")[:1]
 )
 
@@ -163,17 +181,14 @@ def may_cancel(user: Person, run: Run) -> bool:
         return False
     if run.requester_id == user.pk:
         return True
-    return (
-        user.has_perm("approvals.cancel_run")
-        and visible_runs(user).filter(pk=run.pk).exists()
-    )
+    return user.has_perm("approvals.cancel_run") and sees_run(user, run.pk)
 
 
 def may_settle(user: Person, run: Run) -> bool:
     return (
         user.is_active
         and user.has_perm("approvals.settle_toolexecution")
-        and visible_runs(user).filter(pk=run.pk).exists()
+        and sees_run(user, run.pk)
     )
 
 

@@ -198,7 +198,7 @@ def runs_to_wake(now: datetime) -> list[Run]:
 
 def _lock_seen(user: User, run_id: UUID) -> Run:
     """Lock a run as somebody who may see it; for others it does not exist."""
-    if not permissions.visible_runs(user).filter(pk=run_id).exists():
+    if not permissions.sees_run(user, run_id):
         raise NotFound("There is no such run.")
     return lock_run(run_id)
 

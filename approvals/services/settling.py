@@ -56,7 +56,7 @@ def settle_execution(
         )
         if execution is None:
             raise NotFound("There is no such tool call.")
-        if not permissions.visible_runs(actor).filter(pk=execution.run_id).exists():
+        if not permissions.sees_run(actor, execution.run_id):
             raise NotFound("There is no such tool call.")
         run = lock_run(execution.run_id)
         known = RunEnded("The outcome of this call is already known.")

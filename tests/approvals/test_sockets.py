@@ -317,7 +317,11 @@ def test_the_bulk_rules_are_those_of_the_pages(
     direct.user_permissions.add(Permission.objects.get(codename="view_all_interrupts"))
     groupless = make_person("groupless")
     groupless.user_permissions.add(Permission.objects.get(codename="view_interrupt"))
-    people = [rita, fin, owen, aud, eve, mia, ada, gone, direct, groupless]
+    # A group that is asked, and whose members may see no inbox.
+    interrupt.review_groups.add(services.make_group("Blind"))
+    blind = make_person("blind", "Blind")
+    blind.groups.get().permissions.clear()
+    people = [rita, fin, owen, aud, eve, mia, ada, gone, direct, groupless, blind]
     found = permissions.scopes_of([person.pk for person in people])
     audiences = permissions.audiences([interrupt.run_id, other.run_id])
     for person in people:
@@ -329,6 +333,7 @@ def test_the_bulk_rules_are_those_of_the_pages(
         for run_id, audience in audiences.items():
             seen = permissions.visible_runs(person).filter(pk=run_id).exists()
             assert bool(scopes & audience) == seen, person
+            assert permissions.sees_run(person, run_id) == seen, person
 
 
 def test_a_hundred_sockets_are_checked_with_a_few_queries(
