@@ -169,6 +169,10 @@ LISTED = (
     "expires_at",
     "decided_at",
     "run__agent",
+    "run__on_behalf_of",
+    "run__requester__username",
+    "run__requester__first_name",
+    "run__requester__last_name",
 )
 
 
@@ -196,7 +200,8 @@ class Inbox:
 
     @cached_property
     def visible(self) -> InterruptQuerySet:
-        return permissions.visible_interrupts(self.person).select_related("run")
+        found = permissions.visible_interrupts(self.person)
+        return found.select_related("run", "run__requester")
 
     @cached_property
     def waiting(self) -> InterruptQuerySet:

@@ -644,6 +644,41 @@ def test_many_rows_cost_few_queries(
         as_rita.get(reverse("inbox"))
 
 
+def test_rows_of_equal_titles_say_who_asked(
+    as_rita, make_run, make_interrupts, make_person
+):
+    def asked(**fields):
+        return make_interrupts([call(filename="a.txt")], run=make_run(**fields))[0]
+
+    def rows(text):
+        meta = re.findall(r'<span class="row-meta">.*?</span></span>', text)
+        named = [re.search("for <bdi>(.*?)</bdi>", each) for each in meta]
+        return [found and found[1] for found in named]
+
+    def whole_page():
+        with CaptureQueriesContext(connection) as seen:
+            text = as_rita.get(reverse("inbox")).content.decode()
+        return rows(text), len(seen)
+
+    first = asked()
+    asked(requester=make_person("ann", first_name="Ann", last_name="Lee"))
+    _, few = whole_page()
+    for number in range(3):
+        asked(requester=make_person(f"one{number}"))
+    asked(requester=None, on_behalf_of="build 7")
+    last = asked(requester=None)
+    listed, many = whole_page()
+    assert listed == ["mia", "Ann Lee (ann)", "one0", "one1", "one2", "build 7", None]
+    assert many == few
+
+    # Also in rows that come later or are drawn again.
+    shown = {"row": f"{last.pk}.open-0"}
+    arrived = as_rita.get(reverse("inbox-rows"), shown).content.decode()
+    assert rows(arrived) == listed
+    again = updates(as_rita, f"{first.pk}.other", f"{last.pk}.open-0")
+    assert rows(again) == ["mia"]
+
+
 def test_titles_of_many_changed_calls_cost_one_query(rita, as_rita, make_interrupts):
     def queries():
         with CaptureQueriesContext(connection) as seen:
