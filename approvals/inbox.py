@@ -262,7 +262,8 @@ class Inbox:
         return changed, [pk for pk in shown.rows if pk not in there]
 
     def arrivals(self, shown: Shown, since: datetime | None = None) -> dict[str, int]:
-        """Open requests the page does not show yet, and how many of them are of high risk.
+        """Open requests the page does not show yet, how many of them are of high risk, and
+        how many come to stand above those that are not urgent.
 
         ``since``: when a page was read that could not show all; what it left out then has
         not just arrived.
@@ -270,7 +271,11 @@ class Inbox:
         new = self.view.narrow(self.waiting).exclude(pk__in=shown.rows)
         if since is not None:
             new = new.filter(created__gt=since)
-        return new.aggregate(n=Count("pk"), high=Count("pk", filter=Q(risk=Risk.HIGH)))
+        return new.aggregate(
+            n=Count("pk"),
+            high=Count("pk", filter=Q(risk=Risk.HIGH)),
+            soon=Count("pk", filter=Q(expires_at__lte=self.now + SOON)),
+        )
 
     def next_after(self, pk: UUID, shown: Shown) -> UUID | None:
         """The next open request below ``pk`` in the list the reader sees, else the first."""

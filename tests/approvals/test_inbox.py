@@ -22,6 +22,7 @@ from approvals.cases import Case
 from approvals.models import AuditEntry, Decision, Interrupt, Policy
 from approvals.schemas import InterruptDraft, ToolSpec
 from approvals.states import InterruptKind, Verdict
+from approvals.templatetags.approvals_tags import icon
 from tests.plugins.cast import AGENT, FINANCE, OPS, TOOLS, ballot, call
 
 HTMX = {"HX-Request": "true"}
@@ -589,6 +590,41 @@ def test_a_list_of_decided_ones_fills_by_itself_too(as_rita, rita, make_interrup
     assert f'id="row-{second.pk}"' in page
     assert 'data-n="0"' in page
     assert "1 request waits for a person" in page
+
+
+def test_how_many_wait_follows_where_nothing_is_open(as_rita, make_interrupts):
+    first, second = (f"{each.pk}.open-0" for each in make_interrupts(2))
+    assert 'name="waiting" value="2"' in as_rita.get(reverse("inbox")).content.decode()
+    page = updates(as_rita, first, waiting="1")
+    assert "2 requests wait for a person" in page
+    assert f'id="row-{second[:36]}"' not in page
+    assert "wait for a person" not in updates(as_rita, first, second, waiting="2")
+    # Another page stands there: a request, or that it was withdrawn.
+    for query in ({"waiting": "1", "open": first[:36]}, {}):
+        assert "wait for a person" not in updates(as_rita, first, **query)
+
+
+def test_the_count_of_new_ones_points_to_where_they_appear(as_rita, make_interrupts):
+    first, second, third = make_interrupts(3)
+    row = f"{first.pk}.open-0"
+
+    def arrow(**query):
+        found = re.search(r'id="arrivals".*?</button>', updates(as_rita, row, **query))
+        assert found
+        return next(
+            name
+            for name in ("arrow-up", "arrow-down", "plus")
+            if str(icon(name)) in found[0]
+        )
+
+    assert arrow() == "arrow-down"
+    soon = timezone.now() + timedelta(minutes=5)
+    Interrupt.objects.filter(pk=second.pk).update(expires_at=soon)
+    assert arrow() == "plus"
+    Interrupt.objects.filter(pk=third.pk).update(expires_at=soon)
+    assert arrow() == "arrow-up"
+    # There all are urgent, in the order of their ends.
+    assert arrow(view="soon") == "plus"
 
 
 def test_nonsense_from_the_page_is_ignored(as_rita, interrupt):

@@ -105,6 +105,9 @@ def test_an_empty_inbox_fills_by_itself(member, reviewer):
     ask(member, "Please delete report.txt")
     expect(rows(reviewer, "report.txt")).to_be_visible()
     expect(reviewer.locator("#detail-title")).to_have_text(re.compile("1 request"))
+    ask(member, "Please delete notes.md")
+    expect(reviewer.locator("#arrivals")).to_contain_text("1 new")
+    expect(reviewer.locator("#detail-title")).to_have_text(re.compile("2 requests"))
 
 
 def test_everything_by_keyboard(member, reviewer):
