@@ -505,6 +505,7 @@ def test_b122_a_failure_of_the_server_is_told_beside_what_was_open(
     reviewer.unroute_all()
     reviewer.click("#decide button[value=deny]")
     expect(reviewer.locator("#toast")).to_contain_text("Denied")
+    expect(reviewer.locator("#problem")).to_be_empty()
     assert all("500" in each for each in complaints)
     complaints.clear()
 
