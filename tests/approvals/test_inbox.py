@@ -185,6 +185,21 @@ def test_secrets_are_hidden(fin, make_interrupts):
     page = signed_in(fin).get(url(found)).content.decode()
     assert "hunter2" not in page
     assert "hidden, 7 characters" in page
+    page = signed_in(fin).get(url(found), {"edit": "1"}).content.decode()
+    assert "hunter2" not in page
+    assert "hidden, 7 characters" in page
+    assert "So this cannot be changed here and stays as it is." in page
+    assert 'name="argument-account"' in page
+    assert 'name="argument-pin"' not in page
+    edits = {"editing": "1", "argument-amount": "6", "argument-account": "x"}
+    post(signed_in(fin), found, "approve", confirmed="approve", **edits)
+    found.refresh_from_db()
+    assert found.decision is not None
+    assert json.loads(found.decision.arguments or "") == {
+        "amount": 6,
+        "account": "x",
+        "pin": "hunter2",
+    }
 
 
 @pytest.mark.parametrize("name", ["decide", "undo"])
