@@ -87,6 +87,8 @@ class TimePicker(AnswerForm):
     """
 
     drawn_by = "approvals/cards/time-picker.html"
+    #: So many slots have a key: of nine, two are left for the other choices.
+    slot_keys = 7
     heading = gettext_lazy("Pick a time")
 
     def __init__(self, schema_text: str, data: Any = None) -> None:
@@ -128,6 +130,15 @@ class TimePicker(AnswerForm):
     @property
     def takes_none(self) -> bool:
         return "cancelled" in self._properties
+
+    @property
+    def other_key(self) -> int:
+        """The key for another time, behind those for the slots."""
+        return min(len(self.slots), self.slot_keys) + 1
+
+    @property
+    def none_key(self) -> int:
+        return self.other_key + self.takes_other
 
     @property
     def zone_name(self) -> str:

@@ -10,12 +10,13 @@ from typing import Any
 
 from django import forms
 from django.core.validators import validate_email
+from django.forms import BoundField
 from django.utils import timezone
 from django.utils.dateparse import parse_date, parse_datetime
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from approvals import canonical, services, wording
+from approvals import canonical, display, services, wording
 from approvals.exceptions import InvalidArguments
 from approvals.hiding import BY_LOOKS, Hiding
 from approvals.states import Settlement, TokenScope, Verdict
@@ -380,7 +381,8 @@ class AnswerForm(forms.Form):
 
 
 class ArgumentsForm(forms.Form):
-    """The arguments of a call, to edit. Secrets are not shown and go along as they are.
+    """The arguments of a call, to edit. What is hidden of them has no field and goes along as
+    it is.
 
     What nobody touched keeps its exact value, also where a browser would change it.
     """
@@ -401,13 +403,15 @@ class ArgumentsForm(forms.Form):
         properties = schema.get("properties")
         parts: dict[str, Any] = properties if isinstance(properties, dict) else {}
         required = schema.get("required") or []
+        #: As the page shows those it does not show whole: they cannot be edited there.
+        self._hidden: dict[str, display.Argument] = {}
         for name in dict.fromkeys([*self.original, *parts]):
-            # What the page does not show whole cannot be edited there.
-            if (
-                hiding.changes(name, self.original[name])
-                if name in self.original
-                else hiding.hides_name(name)
-            ):
+            if name not in self.original:
+                if hiding.hides_name(name):
+                    continue
+            elif hiding.changes(name, self.original[name]):
+                alone = canonical.dumps({name: self.original[name]})
+                (self._hidden[name],) = display.arguments_of(alone, hiding=hiding)
                 continue
             part = parts.get(name, {})
             field = _argument_field(name, part, self.original.get(name, MISSING))
@@ -417,6 +421,13 @@ class ArgumentsForm(forms.Form):
             if data is None and not self.fields:
                 field.widget.attrs["autofocus"] = True
             self.fields[name] = field
+
+    @property
+    def rows(self) -> Iterator[BoundField | display.Argument]:
+        """The arguments in the order of the call: a field, or what is shown of one that has
+        none."""
+        for name in dict.fromkeys([*self.original, *self.fields]):
+            yield self._hidden[name] if name in self._hidden else self[name]
 
     def clean(self) -> dict[str, Any]:
         """Say at each field what its part of the schema does not allow."""

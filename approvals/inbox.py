@@ -169,6 +169,10 @@ LISTED = (
     "expires_at",
     "decided_at",
     "run__agent",
+    "run__on_behalf_of",
+    "run__requester__username",
+    "run__requester__first_name",
+    "run__requester__last_name",
 )
 
 
@@ -196,7 +200,8 @@ class Inbox:
 
     @cached_property
     def visible(self) -> InterruptQuerySet:
-        return permissions.visible_interrupts(self.person).select_related("run")
+        found = permissions.visible_interrupts(self.person)
+        return found.select_related("run", "run__requester")
 
     @cached_property
     def waiting(self) -> InterruptQuerySet:
@@ -257,7 +262,8 @@ class Inbox:
         return changed, [pk for pk in shown.rows if pk not in there]
 
     def arrivals(self, shown: Shown, since: datetime | None = None) -> dict[str, int]:
-        """Open requests the page does not show yet, and how many of them are of high risk.
+        """Open requests the page does not show yet, how many of them are of high risk, and
+        how many come to stand above those that are not urgent.
 
         ``since``: when a page was read that could not show all; what it left out then has
         not just arrived.
@@ -265,7 +271,11 @@ class Inbox:
         new = self.view.narrow(self.waiting).exclude(pk__in=shown.rows)
         if since is not None:
             new = new.filter(created__gt=since)
-        return new.aggregate(n=Count("pk"), high=Count("pk", filter=Q(risk=Risk.HIGH)))
+        return new.aggregate(
+            n=Count("pk"),
+            high=Count("pk", filter=Q(risk=Risk.HIGH)),
+            soon=Count("pk", filter=Q(expires_at__lte=self.now + SOON)),
+        )
 
     def next_after(self, pk: UUID, shown: Shown) -> UUID | None:
         """The next open request below ``pk``, which is not open any more, in the list the

@@ -396,11 +396,6 @@ class Interrupt(models.Model):
         return Hiding.of(self.secrets, self.plain)
 
     @property
-    def hides(self) -> bool:
-        """Whether something of its arguments is shown to nobody."""
-        return bool(self.hiding.found(canonical.loads(self.arguments)))
-
-    @property
     def decision(self) -> Decision | None:
         """The decision that stands, if there is one. Uses prefetched ``decisions``."""
         if self.is_open:

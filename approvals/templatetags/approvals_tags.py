@@ -12,6 +12,7 @@ from django.forms import BoundField
 from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
+from django.utils.translation import get_language
 from django.utils.translation import gettext as _
 from lucide.templatetags.lucide import lucide
 
@@ -128,10 +129,14 @@ def _time(then: datetime, words: str) -> SafeString:
 def moment(then: datetime) -> SafeString:
     """A moment with its weekday in the zone of the browser; without JavaScript, in that of
     the site, which is named."""
+    # Plain English is told by browsers as in America: not like the times of all pages.
+    language = get_language()
     return format_html(
-        '<relative-time datetime="{}" format="datetime" weekday="short" day="numeric" '
-        'month="short" hour="2-digit" minute="2-digit" no-title>{}</relative-time>',
+        '<relative-time datetime="{}" lang="{}" format="datetime" weekday="short" '
+        'day="2-digit" month="short" hour="2-digit" minute="2-digit" hour-cycle="h23" '
+        "no-title>{}</relative-time>",
         then.isoformat(),
+        "en-GB" if language == "en" else language,
         wording.moment(then),
     )
 

@@ -92,8 +92,11 @@ def updates(request: DeskRequest) -> HttpResponse:
     opened = context["current"]
     if context["draw_list"]:
         context["listing"] = desk.listing(shown)
-        if not opened:
-            context |= {"greet": True, **today(request)}
+    # With nothing open, the page says how many wait.
+    waiting = str(context["counts"]["all"])
+    stale = request.GET.get("waiting", waiting) != waiting
+    if not opened and (stale or context["draw_list"]):
+        context |= {"greet": True, **today(request)}
     if opened:
         found = desk.visible.filter(pk=opened).first()
         case = Case(found, request.user) if found else None

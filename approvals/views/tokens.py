@@ -21,14 +21,20 @@ from approvals.states import TokenScope
 
 #: So many are listed, with those that ended long ago last.
 LISTED = 200
+#: Where a session has the secret of a new token until the page it leads to is drawn, and
+#: how long at most. Whoever reads sessions could make tokens anyway.
+MADE, KEPT = "made_token", timedelta(minutes=2)
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
 @login_required
 def tokens(request: DeskRequest) -> HttpResponse:
-    """The list, and a form for a new one. POST makes it, and shows the secret this once."""
+    """The list, and a form for a new one. POST makes it; the page it leads to shows the
+    secret, and no page after that."""
     if request.method != "POST":
-        return _page(request, TokenForm())
+        # Nobody reads the answer to a HEAD.
+        made = _take(request) if request.method == "GET" else {}
+        return _page(request, TokenForm(), **made)
     form = TokenForm(request.POST)
     if not form.is_valid():
         return _page(request, form, status=422)
@@ -44,7 +50,9 @@ def tokens(request: DeskRequest) -> HttpResponse:
     except ApprovalsError as error:
         form.add_error("name", error.message)
         return _page(request, form, status=error.http_status)
-    return _page(request, TokenForm(), made=token, secret=secret)
+    # Answered with a page, a reload would make another token.
+    _keep(request, token, secret)
+    return redirect("tokens")
 
 
 @takes_posts
@@ -55,6 +63,20 @@ def revoke(request: DeskRequest, pk: int) -> HttpResponse:
         raise Http404 from error
     messages.success(request, _("Revoked “%s”.") % token.name)
     return redirect("tokens")
+
+
+def _keep(request: DeskRequest, token: ApiToken, secret: str) -> None:
+    until = clock.now() + KEPT
+    request.session[MADE] = [token.pk, secret, until.timestamp()]
+
+
+def _take(request: DeskRequest) -> dict[str, Any]:
+    """The token that was just made and its secret, which is nowhere any more then."""
+    pk, secret, until = request.session.pop(MADE, (None, "", 0))
+    if until <= clock.now().timestamp():
+        return {}
+    made = ApiToken.objects.filter(pk=pk, user=request.user, revoked_at=None).first()
+    return {"made": made, "secret": secret} if made else {}
 
 
 def _page(

@@ -165,6 +165,17 @@ function problem(text, reload = false) {
   $('#problem').replaceChildren(note);
 }
 document.addEventListener('sayso:problem', ({detail}) => problem(detail.text, detail.reload));
+// What was not sent is told until something can be sent again.
+function notSent(unsent) {
+  problem(own.notSent);
+  $('#problem > *').dataset.unsent = unsent;
+}
+document.addEventListener('sayso:connection', ({detail}) => {
+  const note = detail.state === 'live' && $('#problem [data-unsent=unreached]');
+  if (!note) return;
+  note.classList.replace('note-risk', 'note-info');
+  $('[data-text]', note).textContent = own.back;
+});
 document.addEventListener('htmx:before:response', (event) => {
   // A session that ended answers with the sign-in page, which belongs in no card. Nobody is
   // led away from what they typed: only who wanted to go somewhere goes to sign in.
@@ -178,10 +189,12 @@ document.addEventListener('htmx:before:response', (event) => {
   } else problem(own.signedOut);
 });
 document.addEventListener('htmx:after:request', (event) => {
-  if (event.detail.ctx.response.status >= 500) problem(own.notSent);
+  const {request, response} = event.detail.ctx;
+  if (response.status >= 500) notSent('failed');
+  else if (request.method !== 'GET') $('#problem [data-unsent]')?.remove();
 });
 document.addEventListener('htmx:error', (event) => {
-  if (event.detail.ctx && event.detail.ctx.request?.method !== 'GET') problem(own.notSent);
+  if (event.detail.ctx && event.detail.ctx.request?.method !== 'GET') notSent('unreached');
 });
 document.addEventListener('click', (event) => {
   if (event.target.closest('#problem [data-dismiss]')) $('#problem').replaceChildren();

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.template.loader import render_to_string
 from django.utils import timezone
 
 from approvals import cards, wording
@@ -145,6 +147,19 @@ def test_a_broken_schema_of_a_time_leaves_the_time_open(part):
 def test_what_is_no_moment_is_not_proposed():
     odd = {"examples": ["tomorrow", 9, None, "2099-07-01T10:00:00", SOON.isoformat()]}
     assert [slot.value for slot in picked(schema(odd)).slots] == [SOON.isoformat()]
+
+
+@pytest.mark.parametrize("fixed", [False, True], ids=["open", "fixed"])
+@pytest.mark.parametrize("proposed", [0, 2, 6, 9])
+def test_the_keys_of_the_times_follow_each_other(proposed, fixed):
+    times = [(SOON + timedelta(days=n)).isoformat() for n in range(proposed)]
+    part = {"enum": times} if fixed and times else {"examples": times}
+    form = form_of("time-picker", schema(part, cancelled={"const": True}))
+    drawn = render_to_string(form.drawn_by, {"answer_form": form, "keys": True})
+    keys = [int(key) for key in re.findall(r'data-hotkey="(\d+)"', drawn)]
+    assert keys == list(range(1, len(keys) + 1))
+    assert [int(key) for key in re.findall(r"<kbd[^>]*>(\d+)</kbd>", drawn)] == keys
+    assert len(keys) == min(proposed, 7) + (1 if fixed and times else 2)
 
 
 @pytest.mark.parametrize(

@@ -188,6 +188,21 @@ def test_secrets_are_not_in_the_form_and_go_along():
     assert form.value() == {"account": "y", "pin": "hunter2"}
 
 
+def test_what_is_hidden_has_a_row_in_its_place_and_no_field():
+    text = '{"pin": "hunter2", "note": "token=abcdef12345", "account": "x"}'
+    schema = thing(memo={"type": "string"}, password={"type": "string"})
+    typed = {"argument-pin": "other", "argument-note": "other", "argument-account": "x"}
+    for data in (None, typed):
+        form = ArgumentsForm(text, json.dumps(schema), data, hiding=Hiding.of(["pin"]))
+        pin, note, *fields = form.rows
+        assert (pin.name.html, pin.value.html) == ("pin", "hidden, 7 characters")
+        assert note.value.html == "token=⟦hidden, 11 characters⟧"
+        # What the call has not is no secret of it.
+        assert [field.name for field in fields] == ["account", "memo"]
+    assert form.is_valid()
+    assert form.value() is None
+
+
 # What a schema says beside the type
 
 

@@ -22,6 +22,7 @@ from approvals.cases import Case
 from approvals.models import AuditEntry, Decision, Interrupt, Policy
 from approvals.schemas import InterruptDraft, ToolSpec
 from approvals.states import InterruptKind, Verdict
+from approvals.templatetags.approvals_tags import icon
 from tests.plugins.cast import AGENT, FINANCE, OPS, TOOLS, ballot, call
 
 HTMX = {"HX-Request": "true"}
@@ -184,6 +185,21 @@ def test_secrets_are_hidden(fin, make_interrupts):
     page = signed_in(fin).get(url(found)).content.decode()
     assert "hunter2" not in page
     assert "hidden, 7 characters" in page
+    page = signed_in(fin).get(url(found), {"edit": "1"}).content.decode()
+    assert "hunter2" not in page
+    assert "hidden, 7 characters" in page
+    assert "So this cannot be changed here and stays as it is." in page
+    assert 'name="argument-account"' in page
+    assert 'name="argument-pin"' not in page
+    edits = {"editing": "1", "argument-amount": "6", "argument-account": "x"}
+    post(signed_in(fin), found, "approve", confirmed="approve", **edits)
+    found.refresh_from_db()
+    assert found.decision is not None
+    assert json.loads(found.decision.arguments or "") == {
+        "amount": 6,
+        "account": "x",
+        "pin": "hunter2",
+    }
 
 
 @pytest.mark.parametrize("name", ["decide", "undo"])
@@ -613,6 +629,41 @@ def test_a_list_of_decided_ones_fills_by_itself_too(as_rita, rita, make_interrup
     assert "1 request waits for a person" in page
 
 
+def test_how_many_wait_follows_where_nothing_is_open(as_rita, make_interrupts):
+    first, second = (f"{each.pk}.open-0" for each in make_interrupts(2))
+    assert 'name="waiting" value="2"' in as_rita.get(reverse("inbox")).content.decode()
+    page = updates(as_rita, first, waiting="1")
+    assert "2 requests wait for a person" in page
+    assert f'id="row-{second[:36]}"' not in page
+    assert "wait for a person" not in updates(as_rita, first, second, waiting="2")
+    # Another page stands there: a request, or that it was withdrawn.
+    for query in ({"waiting": "1", "open": first[:36]}, {}):
+        assert "wait for a person" not in updates(as_rita, first, **query)
+
+
+def test_the_count_of_new_ones_points_to_where_they_appear(as_rita, make_interrupts):
+    first, second, third = make_interrupts(3)
+    row = f"{first.pk}.open-0"
+
+    def arrow(**query):
+        found = re.search(r'id="arrivals".*?</button>', updates(as_rita, row, **query))
+        assert found
+        return next(
+            name
+            for name in ("arrow-up", "arrow-down", "plus")
+            if str(icon(name)) in found[0]
+        )
+
+    assert arrow() == "arrow-down"
+    soon = timezone.now() + timedelta(minutes=5)
+    Interrupt.objects.filter(pk=second.pk).update(expires_at=soon)
+    assert arrow() == "plus"
+    Interrupt.objects.filter(pk=third.pk).update(expires_at=soon)
+    assert arrow() == "arrow-up"
+    # There all are urgent, in the order of their ends.
+    assert arrow(view="soon") == "plus"
+
+
 def test_nonsense_from_the_page_is_ignored(as_rita, interrupt):
     page = updates(as_rita, "nonsense", "", f"{uuid.uuid4()}.x", open="x", seen="y")
     assert "arrivals" in page
@@ -664,6 +715,41 @@ def test_many_rows_cost_few_queries(
     make_interrupts(30)
     with django_assert_max_num_queries(14):
         as_rita.get(reverse("inbox"))
+
+
+def test_rows_of_equal_titles_say_who_asked(
+    as_rita, make_run, make_interrupts, make_person
+):
+    def asked(**fields):
+        return make_interrupts([call(filename="a.txt")], run=make_run(**fields))[0]
+
+    def rows(text):
+        meta = re.findall(r'<span class="row-meta">.*?</span></span>', text)
+        named = [re.search("for <bdi>(.*?)</bdi>", each) for each in meta]
+        return [found and found[1] for found in named]
+
+    def whole_page():
+        with CaptureQueriesContext(connection) as seen:
+            text = as_rita.get(reverse("inbox")).content.decode()
+        return rows(text), len(seen)
+
+    first = asked()
+    asked(requester=make_person("ann", first_name="Ann", last_name="Lee"))
+    _, few = whole_page()
+    for number in range(3):
+        asked(requester=make_person(f"one{number}"))
+    asked(requester=None, on_behalf_of="build 7")
+    last = asked(requester=None)
+    listed, many = whole_page()
+    assert listed == ["mia", "Ann Lee (ann)", "one0", "one1", "one2", "build 7", None]
+    assert many == few
+
+    # Also in rows that come later or are drawn again.
+    shown = {"row": f"{last.pk}.open-0"}
+    arrived = as_rita.get(reverse("inbox-rows"), shown).content.decode()
+    assert rows(arrived) == listed
+    again = updates(as_rita, f"{first.pk}.other", f"{last.pk}.open-0")
+    assert rows(again) == ["mia"]
 
 
 def test_titles_of_many_changed_calls_cost_one_query(rita, as_rita, make_interrupts):

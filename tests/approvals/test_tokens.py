@@ -208,13 +208,47 @@ def page(client, mia):
 def test_the_page_shows_the_secret_once(page, mia):
     sent = {"name": "My page", "scopes": ["agents", "decide"], "days": "30"}
     made = page.post(reverse("tokens"), sent)
-    assert made.status_code == 200
-    assert made["Cache-Control"] == "no-store"
-    secret = re.search(r'value="(sayso_[\w-]+)"', made.content.decode())[1]
+    # What a browser loads again is the list and not the form.
+    assert (made.status_code, made["Location"]) == (302, reverse("tokens"))
+    assert "sayso_" not in str(made.headers) + made.content.decode()
+    assert not [each for each in made.cookies.values() if "sayso_" in each.value]
+    assert page.head(reverse("tokens")).status_code == 200
+    shown = page.get(reverse("tokens"))
+    assert shown["Cache-Control"] == "no-store"
+    secret = re.search(r'value="(sayso_[\w-]+)"', shown.content.decode())[1]
     assert services.authenticate_token(secret).user == mia
+    assert secret not in str(dict(page.session))
     again = page.get(reverse("tokens")).content.decode()
-    assert secret not in again
+    assert "sayso_" not in again
     assert "My page" in again
+    assert ApiToken.objects.count() == 1
+
+
+def late(page):
+    made = page.session["made_token"]
+    session = page.session
+    session["made_token"] = [*made[:2], clock.now().timestamp()]
+    session.save()
+
+
+def revoked_meanwhile(page):
+    ApiToken.objects.update(revoked_at=clock.now())
+
+
+def signed_out(page):
+    mia = ApiToken.objects.get().user
+    page.logout()
+    page.force_login(mia)
+
+
+@pytest.mark.parametrize("then", [late, revoked_meanwhile, signed_out])
+def test_a_secret_that_was_not_fetched_is_not_shown_later(page, then):
+    page.post(
+        reverse("tokens"), {"name": "My page", "scopes": ["agents"], "days": "30"}
+    )
+    then(page)
+    assert "sayso_" not in page.get(reverse("tokens")).content.decode()
+    assert "made_token" not in page.session
 
 
 @pytest.mark.parametrize(

@@ -188,6 +188,31 @@ def test_live_text_goes_on_only_where_nothing_is_missing(sign_in):
     expect(member.locator(".icard-open")).to_be_visible()
 
 
+def test_what_was_not_sent_is_told_until_it_can_be(sign_in, complaints):
+    member = sign_in("member")
+    begin(member, "hello")
+    expect(member.locator("#run-state")).to_contain_text("Finished")
+    expect(member.locator("[data-conn]:visible")).to_contain_text("Live")
+    problem = member.locator("#problem")
+    member.context.set_offline(True)
+    say(member, "list the files")
+    expect(problem).to_contain_text("Not sent.")
+    picture(member, "chat-not-sent")
+    member.context.set_offline(False)
+    expect(problem).to_contain_text("The connection is back")
+    expect(problem).not_to_contain_text("Not sent.")
+    assert member.input_value("#message") == "list the files"
+    for scheme in in_each_scheme(member):
+        assert_accessible(member)
+        picture(member, f"chat-sendable-{scheme}")
+    member.focus("#message")
+    member.keyboard.press("Control+Enter")
+    expect(member.locator("#transcript")).to_contain_text("The workspace holds")
+    expect(problem).to_be_empty()
+    assert all("ERR_INTERNET" in each or "fetch" in each for each in complaints)
+    complaints.clear()
+
+
 def test_a_refused_message_stays_in_its_field(sign_in):
     member = sign_in("member")
     begin(member, "hello")

@@ -105,6 +105,9 @@ def test_an_empty_inbox_fills_by_itself(member, reviewer):
     ask(member, "Please delete report.txt")
     expect(rows(reviewer, "report.txt")).to_be_visible()
     expect(reviewer.locator("#detail-title")).to_have_text(re.compile("1 request"))
+    ask(member, "Please delete notes.md")
+    expect(reviewer.locator("#arrivals")).to_contain_text("1 new")
+    expect(reviewer.locator("#detail-title")).to_have_text(re.compile("2 requests"))
 
 
 def test_everything_by_keyboard(member, reviewer):
@@ -320,6 +323,34 @@ def test_every_page_is_accessible_and_fits(member, reviewer, sign_in, size):
             picture(admin, f"desk-{name}-{admin.viewport_size['width']}-{scheme}")
 
 
+def test_a_new_token_is_shown_once_and_a_reload_makes_no_other(sign_in):
+    phone = sign_in("member", viewport=PHONE)
+    phone.goto("/tokens/")
+    phone.fill("[name=name]", "My page")
+    phone.get_by_role("button", name="Create token").click()
+    expect(phone.locator("#secret")).to_be_focused()
+    for scheme in in_each_scheme(phone):
+        assert_accessible(phone)
+        picture(phone, f"desk-token-{scheme}")
+    phone.reload()
+    expect(phone.locator("#secret")).to_have_count(0)
+    expect(phone.get_by_role("cell", name="My page", exact=True)).to_have_count(1)
+
+
+def test_what_is_hidden_stands_among_what_is_edited(member, reviewer):
+    member.goto("/agents/writer/")
+    member.fill("#message", "Write “go with token=abcdef12345 now” to status.md")
+    member.keyboard.press("Control+Enter")
+    expect(member.locator(".icard-open").first).to_be_visible(timeout=FIRST_RUN)
+    open_request(reviewer, "status.md")
+    reviewer.keyboard.press("e")
+    hidden = reviewer.locator("#what .hidden-x")
+    expect(hidden).to_have_text("go with token=⟦hidden, 11 characters⟧ now")
+    for scheme in in_each_scheme(reviewer):
+        assert_accessible(reviewer)
+        picture(reviewer, f"desk-hidden-{scheme}")
+
+
 def test_a_phone_has_the_list_and_the_request_as_pages(member, reviewer, sign_in):
     ask(member, "Please delete report.txt")
     phone = sign_in("ops-reviewer", viewport=PHONE, has_touch=True)
@@ -502,6 +533,7 @@ def test_b122_a_failure_of_the_server_is_told_beside_what_was_open(
     reviewer.unroute_all()
     reviewer.click("#decide button[value=deny]")
     expect(reviewer.locator("#toast")).to_contain_text("Denied")
+    expect(reviewer.locator("#problem")).to_be_empty()
     assert all("500" in each for each in complaints)
     complaints.clear()
 

@@ -213,6 +213,14 @@ def test_the_files_show_what_is_there_and_what_is_in_one(client, make_thread):
     assert "The workspace is empty." in page_of(client, thread)
 
 
+@pytest.mark.parametrize("agent", ["file-ops", "writer"])
+def test_whose_files_they_are_is_said(client, make_thread, agent):
+    thread = make_thread(agent)
+    assert "Each other one has files of its own." in page_of(client, thread)
+    begun = client.get(reverse("agent", args=[agent])).content.decode()
+    assert "Each conversation has" in begun
+
+
 def test_looking_makes_no_files(client, make_thread):
     thread = make_thread("file-ops")
     assert "has not looked at its files yet" in page_of(client, thread, file="x")

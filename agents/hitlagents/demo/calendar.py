@@ -118,7 +118,7 @@ PAGE = DataPage(
 
 
 def described(entry: CalendarEntry) -> str:
-    """A meeting in words, such as "“1:1” with Alice, Monday 9:00 AM"."""
+    """A meeting in words, such as "“1:1” with Alice, Monday 09:00"."""
     attendee = f" with {entry.attendee}" if entry.attendee else ""
     return f"“{entry.topic}”{attendee}, {entry.label}"
 

@@ -118,7 +118,10 @@ SPEC = AgentSpec(
     name="File operations",
     framework=FRAMEWORK,
     metadata_key=METADATA_KEY,
-    description="Lists, reads and deletes the files of a workspace.",
+    description=(
+        "Lists, reads and deletes the files of a workspace. "
+        "Each conversation has one of its own."
+    ),
     distribution=DISTRIBUTION,
     install=f"pip install {DISTRIBUTION} agent-framework-openai",
     build=build,

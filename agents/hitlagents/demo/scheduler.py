@@ -51,7 +51,7 @@ TIME: dict[str, dict[str, Any]] = {
     "chosen_label": {
         "type": "string",
         "maxLength": calendar.MAX_TEXT,
-        "description": "What the chosen time is called, such as “Monday 9:00 AM”.",
+        "description": "What the chosen time is called, such as “Monday 09:00”.",
     },
 }
 

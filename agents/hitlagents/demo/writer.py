@@ -123,7 +123,10 @@ SPEC = AgentSpec(
     name="Writer",
     framework=FRAMEWORK,
     metadata_key=METADATA_KEY,
-    description="Writes and edits files of a workspace, and artifacts.",
+    description=(
+        "Writes and edits files of a workspace, and artifacts. "
+        "Each conversation has its own."
+    ),
     distribution=DISTRIBUTION,
     install=INSTALL,
     build=build,
