@@ -402,9 +402,11 @@ class ArgumentsForm(forms.Form):
         parts: dict[str, Any] = properties if isinstance(properties, dict) else {}
         required = schema.get("required") or []
         for name in dict.fromkeys([*self.original, *parts]):
-            # What the page does not show whole cannot be edited there.
+            # What the page does not show whole cannot be edited there, nor what says that
+            # it is not shown.
             if (
-                hiding.changes(name, self.original[name])
+                hiding.changes(self.original, name)
+                or (name in ("name", "key") and hiding.pairs(self.original))
                 if name in self.original
                 else hiding.hides_name(name)
             ):

@@ -198,7 +198,10 @@ def _edited(given: Any, interrupt: Interrupt) -> dict[str, Any] | None:
     left_out = {
         name: value
         for name, value in original.items()
-        if name not in given and interrupt.hiding.hides(name, value)
+        if name not in given
+        and interrupt.hiding.hides(original, name)
+        # The value of a pair belongs to the name it had.
+        and interrupt.hiding.hides({**given, name: value}, name)
     }
     edited = restored(given, masked, original) | left_out
     if holds_marks(edited) and not holds_marks(original):
@@ -241,8 +244,8 @@ def _same_arguments(interrupt: Interrupt, decision: Decision, ballot: Ballot) ->
         hidden = {
             name: None
             for each in (decided, given)
-            for name, value in each.items()
-            if interrupt.hiding.changes(name, value)
+            for name in each
+            if interrupt.hiding.changes(each, name)
         }
         decided, given = decided | hidden, given | hidden
     return _is(canonical.dumps(decided), given, null=True)

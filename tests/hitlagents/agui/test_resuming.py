@@ -9,14 +9,16 @@ import pytest
 
 from approvals import services
 from approvals.models import AuditEntry, Decision, Interrupt, Policy
+from approvals.schemas import ToolSpec
 from approvals.states import NoteRule, TokenScope
 from hitlagents import catalog, conversations
 from hitlagents.adapters.base import Gating
+from hitlagents.agui.resuming import _edited as edited_arguments
 from hitlagents.models import RemoteAgent, Thread
 from hitlagents.remote.profiles import Profile
 from tests.hitlagents.agui.conftest import NO, YES, cancelled, resolved
 from tests.hitlagents.engine.conftest import eventually
-from tests.plugins.cast import ballot
+from tests.plugins.cast import AGENT, TOOLS, ballot, call
 
 RAN_A = ["delete_file", {"filename": "a.txt"}, None]
 
@@ -273,6 +275,20 @@ def test_b86_words_for_a_hidden_value_never_become_one(ritas, server, rita):
         assert answer.notices == ["invalid_decision"]
         assert answer.interrupts == [interrupt]
     assert server.ran() == []
+
+
+def test_b86_a_value_goes_with_the_name_it_had(desk, make_interrupts):
+    services.register_tools(AGENT, [*TOOLS, ToolSpec(name="delete_variable")])
+    given = {"name": "API_KEY", "value": "key-xylo", "scope": "all"}
+    [interrupt] = make_interrupts([call("delete_variable", **given)])
+    here = {"name": "API_KEY", "scope": "here"}
+    assert edited_arguments(here, interrupt) == given | {"scope": "here"}
+    for renamed in ({"name": "NOTE"}, {"key": "NOTE", "name": "NOTE"}, {"scope": "x"}):
+        assert edited_arguments(renamed, interrupt) == renamed
+    unnamed = given | {"name": "NOTE"}
+    [interrupt] = make_interrupts([call("delete_variable", **unnamed)])
+    left_out = {"name": "API_KEY"}
+    assert edited_arguments(left_out, interrupt) == left_out
 
 
 def test_m14_a_digest_that_is_echoed_is_checked(ritas, server):
