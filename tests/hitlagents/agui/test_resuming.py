@@ -17,6 +17,7 @@ from hitlagents.agui.resuming import _edited as edited_arguments
 from hitlagents.models import RemoteAgent, Thread
 from hitlagents.remote.profiles import Profile
 from tests.hitlagents.agui.conftest import NO, YES, cancelled, resolved
+from tests.hitlagents.agui.test_doors import problem
 from tests.hitlagents.engine.conftest import eventually
 from tests.plugins.cast import AGENT, TOOLS, ballot, call
 
@@ -53,6 +54,24 @@ def test_m3_deny_tells_the_agent_why(ritas, server):
     (result,) = answer.of("TOOL_CALL_RESULT")
     assert result["content"].endswith("denied this call. Not today.")
     assert server.ran() == []
+
+
+@pytest.mark.parametrize("key", ["note", "reason", "comment"])
+def test_m20_a_note_that_is_too_long_is_refused_and_nothing_is_decided(
+    ritas, server, key
+):
+    (interrupt,) = ritas.say("delete a.txt").interrupts
+    long = {"approved": False, key: "n" * 10_001}
+    entries = [cancelled({"id": "x"}), resolved(interrupt, long)]
+    error = problem(ritas.raw(resume=entries), 422, "invalid_input")
+    field = f"resume.1.payload.{key}"
+    assert error["field"] == field
+    assert error["message"] == f"{field}: it has 10,001 characters; 10,000 are allowed."
+    assert not Decision.objects.exists()
+    # What surrounds it, or stands in the place of another, is no note.
+    fits = {"approved": False, key: f" {'n' * 10_000}\n", "feedback": "n" * 10_001}
+    assert ritas.resume(resolved(interrupt, fits)).outcome == "success"
+    assert Decision.objects.get().note == "n" * 10_000
 
 
 @pytest.mark.parametrize(
