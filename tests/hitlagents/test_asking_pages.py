@@ -10,7 +10,7 @@ from django.urls import reverse
 from approvals import services
 from approvals.models import Decision, Interrupt, Policy, Run
 from approvals.schemas import InterruptDraft, ToolCall
-from approvals.states import InterruptStatus, Verdict
+from approvals.states import Gate, InterruptStatus, Verdict
 from hitlagents import conversations
 from hitlagents.demo.scheduler import CARDS
 from tests.plugins.cast import OPS, ballot
@@ -237,3 +237,29 @@ def test_a_call_that_was_denied_before_is_flagged_where_it_is_decided(
     page = text_of(client.get(chat_url(thread)))
     assert "The agent has asked this 3 times in this run." in page
     assert "asked 2 times" in page
+
+
+def test_b147_no_page_offers_to_answer_what_a_policy_refuses_by_now(
+    thread, client, mia, rita, desk
+):
+    policy = Policy.objects.get(tool_pattern="book_call")
+    policy.groups.add(services.make_group(OPS))
+    found = ask(thread, "book_call")
+    pages = {mia: chat_url(thread), rita: reverse("interrupt", args=[found.pk])}
+
+    def shown() -> list[str]:
+        texts = []
+        for person, address in pages.items():
+            client.force_login(person)
+            texts.append(text_of(client.get(address)))
+        return texts
+
+    for page in shown():
+        assert 'value="answer"' in page
+        assert "answer-time" in page
+    Policy.objects.filter(pk=policy.pk).update(gate=Gate.REFUSE)
+    for page in shown():
+        assert 'value="answer"' not in page
+        assert "answer-time" not in page
+        assert 'value="deny"' in page
+        assert "The policy “scheduler book_call” now refuses this call." in page
