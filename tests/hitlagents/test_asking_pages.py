@@ -186,6 +186,29 @@ def test_m16_nobody_else_answers_in_their_place(client, request, thread, who):
     assert response.status_code == 404
 
 
+def test_whom_it_is_put_to_no_more_reads_who_decides_and_keeps_the_note(
+    client, mia, thread
+):
+    """Their page is from before: their own run shows them the request all the same."""
+    question = ask(thread, "book_call")
+    sent = {"place": "card", "note": "Not on Mondays.", "answer-time": "none"}
+    sent["shown"] = services.shown_digest(question)
+    Interrupt.objects.filter(pk=question.pk).update(asks_requester=False)
+    question.review_groups.add(services.make_group(OPS))
+    client.force_login(mia)
+    response = post(client, question, **sent)
+    assert response.status_code == 403
+    page = text_of(response)
+    assert f"You can read this. {OPS} can answer. Your answer was not sent." in page
+    assert "Not on Mondays." in page
+    assert f"Waiting for {OPS}." in page
+    assert 'name="verdict"' not in page
+    plain = post(client, question, htmx=False, **sent, next=chat_url(thread))
+    assert plain["Location"] == chat_url(thread)
+    assert "Your answer was not sent." in text_of(client.get(chat_url(thread)))
+    assert not Decision.objects.exists()
+
+
 def test_a_watcher_is_told_whose_answer_it_is(client, owen, thread):
     question = ask(thread, "book_call")
     client.force_login(owen)
