@@ -356,7 +356,12 @@ class Case:
 
     @property
     def can_answer(self) -> bool:
-        return self._takes(Verdict.ANSWER)
+        return self._takes(Verdict.ANSWER) and self.ruling.gate != Gate.REFUSE
+
+    @property
+    def takes_answer(self) -> bool:
+        """Whether this person may say anything for the tool, alone or beside a yes."""
+        return self.can_decide and (self.can_answer or self.can_approve)
 
     @property
     def can_cancel_call(self) -> bool:
@@ -421,6 +426,10 @@ class Case:
 
     @property
     def hint(self) -> str:
+        if self.ruling.gate == Gate.REFUSE:
+            return _("The policy “%(policy)s” now refuses this call.") % {
+                "policy": self.ruling.policy
+            }
         need = self.ruling.approvals_required
         if need > 1:
             given = _("%(have)s of %(need)s approvals given.")

@@ -405,7 +405,7 @@ def arguments_of(text: str, *, hiding: Hiding | None = None) -> list[Argument]:
             return [_argument(_("value"), shown, hidden=shown != value)]
         return [
             _hidden_argument(name, value[name])
-            if hiding is not None and hiding.hides(name, value[name])
+            if hiding is not None and hiding.hides(value, name)
             else _argument(name, shown[name], hidden=shown[name] != value[name])
             for name in value
         ]
@@ -442,9 +442,7 @@ def changes(before: str, after: str, *, hiding: Hiding = BY_LOOKS) -> list[Chang
         a, b = _text_of(old, name), _text_of(new, name)
         if a == b and _kind_of(old.get(name)) == _kind_of(new.get(name)):
             continue
-        hidden = any(
-            name in each and hiding.changes(name, each[name]) for each in (old, new)
-        )
+        hidden = any(name in each and hiding.changes(each, name) for each in (old, new))
         html = escape(_("changed, hidden")) if hidden else difference(a, b)
         found.append(Change(name=show(name), html=html))
     return found
@@ -494,7 +492,7 @@ def effect(
     items = value.items() if isinstance(value, dict) else ()
     said: list[str] = []
     for key, item in items:
-        if not isinstance(item, str) or not item.strip() or hiding.changes(key, item):
+        if not isinstance(item, str) or not item.strip() or hiding.changes(value, key):
             continue
         words = re.sub(r"\s+", " ", item.rstrip("/").rpartition("/")[2] or item)
         said.append(words if len(words) <= size else words[: size - 1] + "…")

@@ -403,15 +403,16 @@ class ArgumentsForm(forms.Form):
         properties = schema.get("properties")
         parts: dict[str, Any] = properties if isinstance(properties, dict) else {}
         required = schema.get("required") or []
-        #: As the page shows those it does not show whole: they cannot be edited there.
-        self._hidden: dict[str, display.Argument] = {}
+        kept: set[str] = set()
         for name in dict.fromkeys([*self.original, *parts]):
             if name not in self.original:
                 if hiding.hides_name(name):
                     continue
-            elif hiding.changes(name, self.original[name]):
-                alone = canonical.dumps({name: self.original[name]})
-                (self._hidden[name],) = display.arguments_of(alone, hiding=hiding)
+            elif hiding.changes(self.original, name) or (
+                # It says that what stands beside it is a secret.
+                name in ("name", "key") and hiding.pairs(self.original)
+            ):
+                kept.add(name)
                 continue
             part = parts.get(name, {})
             field = _argument_field(name, part, self.original.get(name, MISSING))
@@ -421,13 +422,21 @@ class ArgumentsForm(forms.Form):
             if data is None and not self.fields:
                 field.widget.attrs["autofocus"] = True
             self.fields[name] = field
+        shown = display.arguments_of(arguments, hiding=hiding) if kept else []
+        #: Those that cannot be edited, as the page shows them: what it does not show whole,
+        #: and what would uncover that.
+        self._kept = {
+            name: each
+            for name, each in zip(self.original, shown, strict=False)
+            if name in kept
+        }
 
     @property
     def rows(self) -> Iterator[BoundField | display.Argument]:
         """The arguments in the order of the call: a field, or what is shown of one that has
         none."""
         for name in dict.fromkeys([*self.original, *self.fields]):
-            yield self._hidden[name] if name in self._hidden else self[name]
+            yield self._kept[name] if name in self._kept else self[name]
 
     def clean(self) -> dict[str, Any]:
         """Say at each field what its part of the schema does not allow."""

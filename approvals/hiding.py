@@ -82,6 +82,9 @@ _IN_TEXT = re.compile(
 )
 
 
+_WHOLE = re.compile(_MADE + r"\Z")
+
+
 def hidden_words(value: object) -> str:
     """What stands where a hidden value was."""
     return f"hidden, {len(str(value))} characters"
@@ -119,18 +122,14 @@ class _Walk:
 
     def _parts(self, value: dict[str, Any] | list[Any]) -> Any:
         if isinstance(value, dict):
-            return self._pair(value) or {
-                name: self.named(name, item) for name, item in value.items()
+            paired = _pairs(value, self.plain)
+            return {
+                name: self.hide(item)
+                if paired and name == "value"
+                else self.named(name, item)
+                for name, item in value.items()
             }
         return [self.inside(item) for item in value]
-
-    def _pair(self, value: dict[str, Any]) -> dict[str, Any] | None:
-        """A header or variable as {"name": …, "value": …}."""
-        said = value.get("name", value.get("key"))
-        if not isinstance(said, str) or said in self.plain:
-            return None
-        held = value.get("value")
-        return value | {"value": self.hide(held)} if _holds(said, held) else None
 
     def hide(self, value: Any) -> str:
         self.found.append(value)
@@ -163,6 +162,14 @@ def _holds(name: str, value: Any) -> bool:
     return bool(words) and sounds_secret(words[-1])
 
 
+def _pairs(value: dict[str, Any], plain: frozenset[str]) -> bool:
+    """Whether it is a header or variable as {"name": …, "value": …}, and a secret one."""
+    said = value.get("name", value.get("key"))
+    if not isinstance(said, str) or said in plain or "value" in plain:
+        return False
+    return _holds(said, value.get("value"))
+
+
 # ── the arguments of a call ──────────────────────────────────────────────────
 
 
@@ -193,13 +200,33 @@ class Hiding:
         """The values that ``masked`` hides."""
         return self._walked(arguments)[1]
 
-    def hides(self, name: str, value: Any) -> bool:
+    def hides(self, arguments: dict[str, Any], name: str) -> bool:
         """Whether nothing of this argument is shown."""
-        return name in self.secrets or (name not in self.plain and _holds(name, value))
+        return (
+            name in self.secrets
+            or (name not in self.plain and _holds(name, arguments[name]))
+            or (name == "value" and self.pairs(arguments))
+        )
 
-    def changes(self, name: str, value: Any) -> bool:
+    def changes(self, arguments: dict[str, Any], name: str) -> bool:
         """Whether something of this argument is hidden."""
-        return bool(self.masked({name: value})[name] != value)
+        value = arguments[name]
+        return self.hides(arguments, name) or bool(
+            _Walk(self.plain).named(name, value) != value
+        )
+
+    def pairs(self, arguments: dict[str, Any]) -> bool:
+        """Whether the arguments themselves are a name and the secret of that name.
+
+        Only of the form of credentials: the tool may do something with any other value, and
+        a model that chooses the name would choose that nobody reads it.
+        """
+        value = arguments.get("value")
+        return (
+            type(value) is str
+            and bool(_WHOLE.match(value))
+            and _pairs(arguments, self.plain)
+        )
 
     def hides_name(self, name: str) -> bool:
         return name in self.secrets or (name not in self.plain and sounds_secret(name))
@@ -209,7 +236,9 @@ class Hiding:
         if not isinstance(arguments, dict):
             return walk.inside(arguments), walk.found
         masked = {
-            name: walk.hide(value) if name in self.secrets else walk.named(name, value)
+            name: walk.hide(value)
+            if self.hides(arguments, name)
+            else walk.named(name, value)
             for name, value in arguments.items()
         }
         return masked, walk.found

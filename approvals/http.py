@@ -7,7 +7,7 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, Concatenate, cast
 from urllib.parse import urlsplit
 
-from asgiref.sync import sync_to_async
+from channels.db import database_sync_to_async
 from django.contrib import messages
 from django.contrib.auth.views import redirect_to_login
 from django.core.handlers.asgi import ASGIRequest
@@ -102,7 +102,7 @@ def download_lines(
 
     async def later() -> AsyncIterator[str]:
         # A plain iterator would be read to its end before the first byte is sent.
-        while lines := await sync_to_async(more)():
+        while lines := await database_sync_to_async(more)():
             yield lines
 
     response = StreamingHttpResponse(

@@ -19,6 +19,7 @@ from django.core import signals
 from django.core.exceptions import RequestAborted
 from django.core.handlers.asgi import ASGIHandler, get_script_prefix
 from django.core.handlers.base import BaseHandler
+from django.db import close_old_connections
 from django.http import HttpResponse
 from django.http.response import HttpResponseBase
 from django.urls import set_script_prefix
@@ -77,7 +78,10 @@ class Handler(ASGIHandler):
             response._handler_class = self.__class__  # type: ignore[attr-defined]
             if response.streaming and not response.is_async:  # type: ignore[attr-defined]
                 response = _whole(response)
-            if not response.streaming:
+            if response.streaming:
+                # It ends on whichever thread is free then; this one has done its part.
+                close_old_connections()
+            else:
                 response.close()
             return response
 

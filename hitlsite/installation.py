@@ -12,7 +12,7 @@ from pathlib import Path
 from django.conf import settings
 from django.core.files import locks
 from django.core.management import call_command
-from django.db import connection
+from django.db import close_old_connections, connection
 from django.db.migrations.executor import MigrationExecutor
 
 from approvals import services
@@ -56,6 +56,8 @@ def bring_up_to_date() -> None:
         if settings.SAYSO_DEMO:
             people.seed()
     static_files.collect_if_changed()
+    # This thread asks nothing more, and others need what the pool has.
+    close_old_connections()
 
 
 @contextmanager

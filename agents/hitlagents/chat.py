@@ -86,7 +86,7 @@ class Card(Case):
     @property
     def answer_form(self) -> AnswerForm | None:
         """What it asks beside yes and no, of those who may answer it."""
-        if not self.can_decide or not cards.asks_answer(self.interrupt):
+        if not self.takes_answer or not cards.asks_answer(self.interrupt):
             return None
         return cards.answer_form(self.interrupt)
 

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from functools import cache
 from uuid import UUID
 
+from django.db import close_old_connections
+
 TOOL_THREADS = 16
 
 
@@ -55,7 +57,15 @@ async def on_tool_thread[T](function: Callable[[], T]) -> T:
     """
     context = contextvars.copy_context()
     loop = asyncio.get_running_loop()
-    return await loop.run_in_executor(_tool_threads(), context.run, function)
+    return await loop.run_in_executor(_tool_threads(), context.run, _alone, function)
+
+
+def _alone[T](function: Callable[[], T]) -> T:
+    """A tool may have asked the database, and its connection is not the next one's."""
+    try:
+        return function()
+    finally:
+        close_old_connections()
 
 
 @cache

@@ -226,7 +226,7 @@ def _changed(interrupt: Interrupt, arguments: str) -> str:
     told = []
     for name in names[:MAX_CHANGES]:
         if any(
-            name in each and interrupt.hiding.changes(name, each[name])
+            name in each and interrupt.hiding.changes(each, name)
             for each in (before, after)
         ):
             told.append(f"{_cut(name)} (changed, not shown)")

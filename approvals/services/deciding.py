@@ -153,7 +153,10 @@ def _unfit(
             f"This request does not take the verdict “{ballot.verdict.label}”.",
             field="verdict",
         )
-    if ruling.gate == Gate.REFUSE and ballot.verdict == Verdict.APPROVE:
+    if ruling.gate == Gate.REFUSE and ballot.verdict in (
+        Verdict.APPROVE,
+        Verdict.ANSWER,
+    ):
         return NotAllowed(f"The policy “{ruling.policy}” now refuses this call.")
     if (
         interrupt.run.requester_id == reviewer.pk

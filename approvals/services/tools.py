@@ -16,7 +16,7 @@ from referencing import Registry
 from referencing.exceptions import Unresolvable
 
 from approvals import canonical, wording
-from approvals.hiding import BY_LOOKS, Hiding
+from approvals.hiding import BY_LOOKS, Hiding, texts_of
 from approvals.models import Interrupt, Tool
 from approvals.policies import Rulebook
 from approvals.schemas import ClientTool, Suggest, ToolSpec
@@ -194,9 +194,10 @@ def _misfit(
     except UNCHECKABLE:
         return "The value cannot be checked against the schema."
     lines = []
+    secrets = _secrets_in(value, hiding)
     for wrong in found[:5]:
         where = ".".join(str(part) for part in wrong.absolute_path) or "the arguments"
-        lines.append(f"{where}: {_message(wrong, hiding, typed=typed)}")
+        lines.append(f"{where}: {_message(wrong, hiding, secrets, typed=typed)}")
     return "; ".join(lines)
 
 
@@ -207,10 +208,11 @@ def _by_property(
         found = _faults(_validator(schema, closed=closed, times=times), value)
     except (SchemaError, *UNCHECKABLE):
         return []
+    secrets = _secrets_in(value, BY_LOOKS)
     return [
         (
             str(wrong.absolute_path[0]) if wrong.absolute_path else "",
-            _message(wrong, BY_LOOKS, typed=True),
+            _message(wrong, BY_LOOKS, secrets, typed=True),
         )
         for wrong in found
     ]
@@ -221,9 +223,20 @@ def _faults(validator: Draft202012Validator, value: str) -> list[JSONSchemaFault
     return sorted(found, key=lambda wrong: str(wrong.path))
 
 
-def _message(wrong: JSONSchemaFault, hiding: Hiding, *, typed: bool) -> str:
+def _secrets_in(value: str, hiding: Hiding) -> list[Any]:
+    """What is hidden, piece by piece: a fault is told without what stands around it."""
+    return list(texts_of(hiding.found(canonical.loads(value))))
+
+
+def _message(
+    wrong: JSONSchemaFault, hiding: Hiding, secrets: list[Any], *, typed: bool
+) -> str:
     names = [part for part in wrong.absolute_path if isinstance(part, str)]
-    if any(map(hiding.hides_name, names)) or hiding.found(wrong.instance):
+    if (
+        any(map(hiding.hides_name, names))
+        or hiding.found(wrong.instance)
+        or any(text in secrets for text in texts_of([wrong.instance]))
+    ):
         return f"what was given does not fit “{wrong.validator}”"
     text = wrong.message
     if typed and wrong.validator == "pattern":
@@ -302,7 +315,7 @@ def title_of(tool: Tool | None, name: str, arguments: str) -> str:
         values = {}
     hiding = tool.hiding if tool is not None else BY_LOOKS
     shown = hiding.masked(values)
-    told = {key: shown[key] for key in values if not hiding.hides(key, values[key])}
+    told = {key: shown[key] for key in values if not hiding.hides(values, key)}
     template = tool.title if tool is not None else ""
     if not template:
         return _plain_title(name, told, whole=len(told) == len(values))

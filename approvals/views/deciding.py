@@ -14,8 +14,8 @@ from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from approvals import cards, permissions, services
-from approvals.cases import Case, Problem, problem_of
-from approvals.exceptions import ApprovalsError, NotFound
+from approvals.cases import Case, Problem, not_sent, problem_of
+from approvals.exceptions import ApprovalsError, NotAllowed, NotFound
 from approvals.forms import DecisionForm
 from approvals.http import DeskRequest, safe_next, takes_posts, wants_fragment
 from approvals.inbox import Inbox, Row, Shown, View
@@ -68,9 +68,12 @@ def decide(request: DeskRequest, pk: UUID) -> HttpResponse:
     )
     try:
         decided = services.decide(pk, ballot, reviewer=request.user)
-    except NotFound as error:
-        raise Http404 from error
     except ApprovalsError as error:
+        if isinstance(error, NotFound):
+            if not as_card:
+                raise Http404 from error
+            # Their own run shows them the request, so who decides it is no secret.
+            error = NotAllowed(f"{case.why_not} {not_sent(verdict)}")
         problem = problem_of(
             error, verdict=verdict, note=typed.note, now=timezone.now()
         )

@@ -132,7 +132,7 @@ def detail(
 
 
 def _answer_form(case: Case, typed: AnswerForm | None) -> AnswerForm | None:
-    if not case.can_decide or not cards.asks_answer(case.interrupt):
+    if not case.takes_answer or not cards.asks_answer(case.interrupt):
         return None
     return typed or cards.answer_form(case.interrupt)
 

@@ -454,6 +454,32 @@ def test_a_policy_with_groups_asks_those_too(to_requester, make_run, rita, mia):
         )
 
 
+def test_b147_what_a_policy_refuses_by_now_is_not_answered(to_requester, make_run, mia):
+    run = make_run()
+    found = asked(run)
+    Policy.objects.filter(pk=to_requester.pk).update(gate=Gate.REFUSE)
+    with pytest.raises(NotAllowed, match="“In the conversation” now refuses this call"):
+        services.decide(
+            found.pk, ballot(found, Verdict.ANSWER, answer=MONDAY), reviewer=mia
+        )
+    found.refresh_from_db()
+    assert found.is_open
+    services.decide(found.pk, ballot(found, Verdict.DENY), reviewer=mia)
+    assert run.interrupts.get().status == InterruptStatus.DENIED
+
+
+def test_b147_an_answer_that_was_given_before_reaches_the_agent(
+    to_requester, make_run, mia
+):
+    run = make_run()
+    found = asked(run)
+    services.decide(
+        found.pk, ballot(found, Verdict.ANSWER, answer=MONDAY), reviewer=mia
+    )
+    Policy.objects.filter(pk=to_requester.pk).update(gate=Gate.REFUSE)
+    assert json.loads(told(run)) == MONDAY
+
+
 def test_m16_an_approval_is_never_put_to_the_requester(to_requester, make_run, mia):
     Policy.objects.filter(pk=to_requester.pk).update(tool_pattern="*")
     found = asked(make_run(), call("meet", x=1))

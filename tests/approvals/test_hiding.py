@@ -202,6 +202,74 @@ def test_b86_what_a_page_leaves_hidden_stands_for_the_value():
     }
 
 
+VARIABLE = {"name": "API_KEY", "value": "key-xylo", "scope": "all"}
+
+
+def test_b86_a_name_and_its_secret_may_be_the_arguments_themselves():
+    for name in ("name", "key"):
+        given = {name: "API_KEY", "value": "key-xylo", "scope": "all"}
+        assert Hiding().masked(given) == given | {"value": "hidden, 8 characters"}
+        assert Hiding().found(given) == ["key-xylo"]
+        assert Hiding().hides(given, "value")
+        assert not Hiding().changes(given, name)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"name": "GREETING", "value": "key-xylo"},
+        {"name": "API_KEY", "value": 5},
+        {"name": ["API_KEY"], "value": "key-xylo"},
+        {"value": "key-xylo"},
+        # A tool might run it, and the model chose the name beside it.
+        {"name": "API_KEY", "value": "rm -rf /"},
+        {"name": "API_KEY", "value": "$(reboot)"},
+        {"name": "API_KEY", "value": "../../etc/passwd"},
+    ],
+)
+def test_b86_no_other_value_is_hidden_by_the_name_beside_it(given):
+    assert Hiding().masked(given) == given
+
+
+def test_b86_a_tool_says_that_a_named_value_is_none():
+    for plain in ("API_KEY", "value"):
+        assert Hiding.of([], [plain]).masked(VARIABLE) == VARIABLE
+        assert Hiding.of([], [plain]).masked({"env": [VARIABLE]}) == {"env": [VARIABLE]}
+
+
+def test_b86_what_stands_beside_a_pair_is_looked_through():
+    pair = VARIABLE | {"password": "xylo", "value": "rm -rf /"}
+    (masked,) = Hiding().masked({"env": [pair]})["env"]
+    assert masked["value"] == "hidden, 8 characters"
+    assert masked["password"] == "hidden, 4 characters"
+
+
+def test_b86_a_fault_of_a_named_value_does_not_say_it():
+    value = {"type": "string", "maxLength": 3}
+    part = {"type": "object", "properties": {"value": value}}
+    env = {"type": "array", "items": part}
+    schema = canonical.dumps(part | {"properties": {"value": value, "env": env}})
+    told = misfit(schema, canonical.dumps(VARIABLE | {"env": [VARIABLE]}))
+    assert told == (
+        "env.0.value: what was given does not fit “maxLength”; "
+        "value: what was given does not fit “maxLength”"
+    )
+
+
+def test_b86_no_other_name_uncovers_a_value(desk, make_interrupts, rita):
+    services.register_tools(AGENT, [*TOOLS, ToolSpec(name="delete_variable")])
+    [interrupt] = make_interrupts([call("delete_variable", **VARIABLE)])
+    assert "key-xylo" not in interrupt.title
+    page = pages_of(rita).get(f"/inbox/{interrupt.pk}/").content.decode()
+    assert "API_KEY" in page
+    assert "key-xylo" not in page
+    form = ArgumentsForm(interrupt.arguments, "", hiding=interrupt.hiding)
+    assert list(form.fields) == ["scope"]
+    page = pages_of(rita).get(f"/inbox/{interrupt.pk}/?edit").content.decode()
+    assert "The value that goes with this name is hidden." in page
+    assert "key-xylo" not in page
+
+
 def test_b86_pages_show_none_and_say_so(connect, rita):
     interrupt = connect()
     client = pages_of(rita)

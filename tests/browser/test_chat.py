@@ -132,10 +132,10 @@ def test_a_reload_shows_what_was_written_live(sign_in):
     expect(member.locator(".msg").last).to_contain_text("Birch GmbH")
     expect(member.locator("#run-state")).to_contain_text("Finished")
     expect(member.locator(".tail")).to_have_count(0)
-    member.wait_for_timeout(500)
-    live = member.inner_text("#entries")
-    member.reload()
-    assert member.inner_text("#entries") == live
+    again = member.context.new_page()
+    again.goto(member.url)
+    stored = again.inner_text("#entries")
+    expect(member.locator("#entries")).to_have_text(stored, use_inner_text=True)
 
 
 def hear(page, *deltas):
@@ -149,9 +149,15 @@ def hear(page, *deltas):
 
 def ping(page):
     """Something has happened: wait until the page has asked, and drawn the answer."""
-    with page.expect_response(lambda response: "/agents/" in response.url):
-        page.evaluate("document.dispatchEvent(new CustomEvent('sayso:live'))")
-    page.wait_for_timeout(200)
+    page.evaluate(
+        """() => {
+          const mark = document.documentElement
+          mark.removeAttribute('data-drawn')
+          document.addEventListener('htmx:after:swap', () => { mark.dataset.drawn = '' })
+          document.dispatchEvent(new CustomEvent('sayso:live'))
+        }"""
+    )
+    expect(page.locator("html")).to_have_attribute("data-drawn", "")
 
 
 def test_live_text_goes_on_only_where_nothing_is_missing(sign_in):
@@ -160,6 +166,8 @@ def test_live_text_goes_on_only_where_nothing_is_missing(sign_in):
     expect(member.locator(".icard-open")).to_be_visible()
     data = member.evaluate("({...document.querySelector('#entries').dataset})")
     at = {"id": data["run"], "attempt": int(data["attempt"]), "message": "new"}
+    # What happened on the way here has been asked for by then.
+    member.wait_for_load_state("networkidle")
     asked: list[str] = []
     member.on("request", lambda request: asked.append(request.url))
     texts = member.locator(".tail")
@@ -391,9 +399,12 @@ def test_the_end_stays_in_view_only_for_those_who_are_there(sign_in):
         say(member, "Read notes.md and customers.csv")
         expect(member.locator("#run-state")).not_to_contain_text("Finished")
     expect(member.locator("#run-state")).to_contain_text("Finished")
-    member.wait_for_timeout(300)
     left = "(box) => box.scrollHeight - box.scrollTop - box.clientHeight"
     box = member.locator("#thread")
+    for _ in range(100):
+        if box.evaluate(left) < 5:
+            break
+        member.wait_for_timeout(100)
     assert box.evaluate(left) < 5
     expect(member.locator("#to-end")).to_be_hidden()
     box.evaluate("(box) => { box.scrollTop = 40; }")

@@ -337,3 +337,10 @@ def through_json[T](value: T) -> T:
     stored: T = json.loads(json.dumps(value, allow_nan=False))
     assert stored == value
     return stored
+
+
+async def until(holds: Callable[[], bool], seconds: float = 60) -> None:
+    """Let the loop run until it holds. Raises TimeoutError if it never does."""
+    async with asyncio.timeout(seconds):
+        while not holds():  # noqa: ASYNC110 - nothing tells of it
+            await asyncio.sleep(0.01)

@@ -10,7 +10,7 @@ from django.urls import reverse
 from approvals import services
 from approvals.models import Decision, Interrupt, Policy, Run
 from approvals.schemas import InterruptDraft, ToolCall
-from approvals.states import InterruptStatus, Verdict
+from approvals.states import Gate, InterruptStatus, Verdict
 from hitlagents import conversations
 from hitlagents.demo.scheduler import CARDS
 from tests.plugins.cast import OPS, ballot
@@ -186,6 +186,29 @@ def test_m16_nobody_else_answers_in_their_place(client, request, thread, who):
     assert response.status_code == 404
 
 
+def test_whom_it_is_put_to_no_more_reads_who_decides_and_keeps_the_note(
+    client, mia, thread
+):
+    """Their page is from before: their own run shows them the request all the same."""
+    question = ask(thread, "book_call")
+    sent = {"place": "card", "note": "Not on Mondays.", "answer-time": "none"}
+    sent["shown"] = services.shown_digest(question)
+    Interrupt.objects.filter(pk=question.pk).update(asks_requester=False)
+    question.review_groups.add(services.make_group(OPS))
+    client.force_login(mia)
+    response = post(client, question, **sent)
+    assert response.status_code == 403
+    page = text_of(response)
+    assert f"You can read this. {OPS} can answer. Your answer was not sent." in page
+    assert "Not on Mondays." in page
+    assert f"Waiting for {OPS}." in page
+    assert 'name="verdict"' not in page
+    plain = post(client, question, htmx=False, **sent, next=chat_url(thread))
+    assert plain["Location"] == chat_url(thread)
+    assert "Your answer was not sent." in text_of(client.get(chat_url(thread)))
+    assert not Decision.objects.exists()
+
+
 def test_a_watcher_is_told_whose_answer_it_is(client, owen, thread):
     question = ask(thread, "book_call")
     client.force_login(owen)
@@ -237,3 +260,29 @@ def test_a_call_that_was_denied_before_is_flagged_where_it_is_decided(
     page = text_of(client.get(chat_url(thread)))
     assert "The agent has asked this 3 times in this run." in page
     assert "asked 2 times" in page
+
+
+def test_b147_no_page_offers_to_answer_what_a_policy_refuses_by_now(
+    thread, client, mia, rita, desk
+):
+    policy = Policy.objects.get(tool_pattern="book_call")
+    policy.groups.add(services.make_group(OPS))
+    found = ask(thread, "book_call")
+    pages = {mia: chat_url(thread), rita: reverse("interrupt", args=[found.pk])}
+
+    def shown() -> list[str]:
+        texts = []
+        for person, address in pages.items():
+            client.force_login(person)
+            texts.append(text_of(client.get(address)))
+        return texts
+
+    for page in shown():
+        assert 'value="answer"' in page
+        assert "answer-time" in page
+    Policy.objects.filter(pk=policy.pk).update(gate=Gate.REFUSE)
+    for page in shown():
+        assert 'value="answer"' not in page
+        assert "answer-time" not in page
+        assert 'value="deny"' in page
+        assert "The policy “scheduler book_call” now refuses this call." in page

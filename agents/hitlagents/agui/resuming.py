@@ -28,11 +28,32 @@ from approvals.services import Ballot
 from approvals.states import InterruptKind, InterruptStatus, TokenScope, Verdict
 from hitlagents.adapters.base import AgentSpec
 from hitlagents.agui.frames import Notice
+from hitlagents.agui.intake import Unusable
 from hitlagents.agui.shapes import NOTE_KEYS, answer_keys
 from hitlagents.models import Thread
 
 CHANNEL = "agui"
 MAX_NOTE = 10_000
+
+
+def refuse_long_notes(thread: Thread | None, entries: Sequence[ResumeEntry]) -> None:
+    """Raises Unusable, before anything is decided: half a reason may say the opposite."""
+    for place, entry in enumerate(entries):
+        payload = entry.payload
+        if entry.status == "cancelled" or not isinstance(payload, dict):
+            continue
+        long = [key for key in NOTE_KEYS if len(_words_at(payload, key)) > MAX_NOTE]
+        interrupt = _find(thread, entry.interrupt_id) if long else None
+        if interrupt is None or interrupt.kind == InterruptKind.QUESTION:
+            continue
+        key = _note_key(payload, answer_keys(interrupt))
+        if key in long:
+            field = f"resume.{place}.payload.{key}"
+            raise Unusable(
+                f"{field}: it has {len(_words_at(payload, key)):,} characters; "
+                f"{MAX_NOTE:,} are allowed.",
+                field=field,
+            )
 
 
 def decide(
@@ -143,7 +164,7 @@ def _ballot(entry: ResumeEntry, interrupt: Interrupt, spec: AgentSpec) -> Ballot
     if not isinstance(payload, dict):
         return Ballot(verdict=Verdict.DENY, shown=shown, channel=CHANNEL)
     keys = answer_keys(interrupt)
-    note = _note(payload, keys)
+    note = _words_at(payload, _note_key(payload, keys))
     if payload.get("approved") is not True:
         return Ballot(verdict=Verdict.DENY, shown=shown, note=note, channel=CHANNEL)
     answer = {key: payload[key] for key in payload.keys() & keys}
@@ -172,12 +193,15 @@ def _cancelling(interrupt: Interrupt, spec: AgentSpec) -> Verdict:
     return next(iter(cancels)) if len(cancels) == 1 else spec.cancel
 
 
-def _note(payload: dict[str, Any], answer: frozenset[str]) -> str:
-    for key in NOTE_KEYS:
-        value = payload.get(key)
-        if key not in answer and isinstance(value, str) and value.strip():
-            return value.strip()[:MAX_NOTE]
-    return ""
+def _note_key(payload: dict[str, Any], answer: frozenset[str]) -> str:
+    """Where the note stands; empty without one."""
+    said = (key for key in NOTE_KEYS if key not in answer and _words_at(payload, key))
+    return next(said, "")
+
+
+def _words_at(payload: dict[str, Any], key: str) -> str:
+    value = payload.get(key)
+    return value.strip() if isinstance(value, str) else ""
 
 
 def _edited(given: Any, interrupt: Interrupt) -> dict[str, Any] | None:
@@ -198,7 +222,10 @@ def _edited(given: Any, interrupt: Interrupt) -> dict[str, Any] | None:
     left_out = {
         name: value
         for name, value in original.items()
-        if name not in given and interrupt.hiding.hides(name, value)
+        if name not in given
+        and interrupt.hiding.hides(original, name)
+        # The value of a pair belongs to the name it had.
+        and interrupt.hiding.hides({**given, name: value}, name)
     }
     edited = restored(given, masked, original) | left_out
     if holds_marks(edited) and not holds_marks(original):
@@ -241,8 +268,8 @@ def _same_arguments(interrupt: Interrupt, decision: Decision, ballot: Ballot) ->
         hidden = {
             name: None
             for each in (decided, given)
-            for name, value in each.items()
-            if interrupt.hiding.changes(name, value)
+            for name in each
+            if interrupt.hiding.changes(each, name)
         }
         decided, given = decided | hidden, given | hidden
     return _is(canonical.dumps(decided), given, null=True)

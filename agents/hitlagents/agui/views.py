@@ -163,6 +163,7 @@ def _answer(
     that a message that comes with an answer reaches the agent behind it."""
     intake.refuse_duplicate_tools(spec, asked.tools, person=caller.user)
     thread = _thread(caller, spec, asked.thread)
+    resuming.refuse_long_notes(thread, asked.resume)
     place = places.take(caller.user.pk)
     try:
         stream = _stream(request, caller, asked, thread)

@@ -25,6 +25,7 @@ from hitlagents.adapters.base import (
     Gating,
     Interrupted,
     State,
+    TextDelta,
 )
 from hitlagents.adapters.chat_model import ChatModel
 from hitlagents.demo.scripted import Call, Item, Reply
@@ -38,6 +39,7 @@ from tests.hitlagents.fakes import (
     plays,
     resume,
     start,
+    until,
 )
 from tests.hitlagents.processes import run_code
 
@@ -377,13 +379,12 @@ def test_a_cancelled_start_leaves_no_thread_behind():
         agent = adapter(ChatModel(label="slow", connect=connect))
         task = asyncio.create_task(agent.start(start(host), host))
         await reading.wait()
-        await asyncio.sleep(0.1)
+        await until(lambda: any(isinstance(h, TextDelta) for h in host.happenings))
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
 
     asyncio.run(scenario())
-    assert host.happenings
 
 
 def test_a_state_that_is_not_json_is_refused_when_written():

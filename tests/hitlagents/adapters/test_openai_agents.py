@@ -57,6 +57,7 @@ from tests.hitlagents.fakes import (
     resume,
     start,
     through_json,
+    until,
 )
 from tests.hitlagents.processes import run_code
 
@@ -931,7 +932,7 @@ def test_a_cancelled_start_ends_at_once_in_the_middle_of_a_word():
         agent.model = ChatModel(label="slow", connect=connect)
         task = asyncio.create_task(agent.start(start(host), host))
         await reading.wait()
-        await asyncio.sleep(0.1)
+        await until(lambda: any(isinstance(h, TextDelta) for h in host.happenings))
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
@@ -940,7 +941,6 @@ def test_a_cancelled_start_ends_at_once_in_the_middle_of_a_word():
         assert len(host.happenings) == told
 
     asyncio.run(scenario())
-    assert any(isinstance(h, TextDelta) for h in host.happenings)
 
 
 def test_huge_and_odd_arguments_leave_a_state_that_can_be_read():

@@ -9,14 +9,17 @@ import pytest
 
 from approvals import services
 from approvals.models import AuditEntry, Decision, Interrupt, Policy
+from approvals.schemas import ToolSpec
 from approvals.states import NoteRule, TokenScope
 from hitlagents import catalog, conversations
 from hitlagents.adapters.base import Gating
+from hitlagents.agui.resuming import _edited as edited_arguments
 from hitlagents.models import RemoteAgent, Thread
 from hitlagents.remote.profiles import Profile
 from tests.hitlagents.agui.conftest import NO, YES, cancelled, resolved
+from tests.hitlagents.agui.test_doors import problem
 from tests.hitlagents.engine.conftest import eventually
-from tests.plugins.cast import ballot
+from tests.plugins.cast import AGENT, TOOLS, ballot, call
 
 RAN_A = ["delete_file", {"filename": "a.txt"}, None]
 
@@ -51,6 +54,24 @@ def test_m3_deny_tells_the_agent_why(ritas, server):
     (result,) = answer.of("TOOL_CALL_RESULT")
     assert result["content"].endswith("denied this call. Not today.")
     assert server.ran() == []
+
+
+@pytest.mark.parametrize("key", ["note", "reason", "comment"])
+def test_m20_a_note_that_is_too_long_is_refused_and_nothing_is_decided(
+    ritas, server, key
+):
+    (interrupt,) = ritas.say("delete a.txt").interrupts
+    long = {"approved": False, key: "n" * 10_001}
+    entries = [cancelled({"id": "x"}), resolved(interrupt, long)]
+    error = problem(ritas.raw(resume=entries), 422, "invalid_input")
+    field = f"resume.1.payload.{key}"
+    assert error["field"] == field
+    assert error["message"] == f"{field}: it has 10,001 characters; 10,000 are allowed."
+    assert not Decision.objects.exists()
+    # What surrounds it, or stands in the place of another, is no note.
+    fits = {"approved": False, key: f" {'n' * 10_000}\n", "feedback": "n" * 10_001}
+    assert ritas.resume(resolved(interrupt, fits)).outcome == "success"
+    assert Decision.objects.get().note == "n" * 10_000
 
 
 @pytest.mark.parametrize(
@@ -273,6 +294,20 @@ def test_b86_words_for_a_hidden_value_never_become_one(ritas, server, rita):
         assert answer.notices == ["invalid_decision"]
         assert answer.interrupts == [interrupt]
     assert server.ran() == []
+
+
+def test_b86_a_value_goes_with_the_name_it_had(desk, make_interrupts):
+    services.register_tools(AGENT, [*TOOLS, ToolSpec(name="delete_variable")])
+    given = {"name": "API_KEY", "value": "key-xylo", "scope": "all"}
+    [interrupt] = make_interrupts([call("delete_variable", **given)])
+    here = {"name": "API_KEY", "scope": "here"}
+    assert edited_arguments(here, interrupt) == given | {"scope": "here"}
+    for renamed in ({"name": "NOTE"}, {"key": "NOTE", "name": "NOTE"}, {"scope": "x"}):
+        assert edited_arguments(renamed, interrupt) == renamed
+    unnamed = given | {"name": "NOTE"}
+    [interrupt] = make_interrupts([call("delete_variable", **unnamed)])
+    left_out = {"name": "API_KEY"}
+    assert edited_arguments(left_out, interrupt) == left_out
 
 
 def test_m14_a_digest_that_is_echoed_is_checked(ritas, server):

@@ -28,6 +28,7 @@ from hitlagents.engine import threads
 from hitlagents.engine.threads import in_streams
 from hitlagents.models import RunInput, Thread
 from tests.hitlagents.agui import rules
+from tests.hitlagents.fakes import until
 from tests.plugins.cast import ballot, call
 
 
@@ -296,8 +297,7 @@ def test_m20_a_reader_who_leaves_leaves_nothing_behind(stream, run):
         await anext(chunks)
         await anext(chunks)
         reading = asyncio.ensure_future(anext(chunks))
-        await asyncio.sleep(0.2)
-        assert hub._ears
+        await until(lambda: bool(hub._ears))
         reading.cancel()
         await asyncio.gather(reading, return_exceptions=True)
         await chunks.aclose()

@@ -73,3 +73,12 @@ def shared_database(folder: Path) -> dict[str, str]:
         return {}
     url = urlsplit(os.environ["DATABASE_URL"])._replace(path=f"/{name}").geturl()
     return {"DATABASE_URL": url, "SAYSO_SECRET_KEY": "for-tests-" + "x" * 50}
+
+
+def drop_the_others() -> None:
+    """As a restart of the server does it: everybody's connection is gone but this one."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        )

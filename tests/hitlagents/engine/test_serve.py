@@ -29,6 +29,7 @@ from tests.hitlagents.engine.processes import (
     OURS,
     PATIENCE,
     Served,
+    drop_the_others,
     shared_database,
 )
 from tests.plugins.cast import AGENT, ballot
@@ -237,6 +238,35 @@ def test_a_worker_runs_what_a_process_without_one_serves(
     approve(run, rita)
     assert eventually(lambda: has_status(run, RunStatus.FINISHED))
     assert worker.end() < 15
+
+
+@pytest.mark.postgresql
+def test_a_server_that_drops_idle_connections_is_nobodys_error(
+    serve, ask, play, rita, aud
+):
+    (play / "hold").unlink()
+    served = serve().until_ready()
+    runs = [ask(f"{number}.txt") for number in range(2)]
+    for run in runs:
+        assert eventually(lambda run=run: has_status(run, RunStatus.WAITING))
+    readers = [
+        httpx.Client(
+            base_url=served.url,
+            cookies={"sayso_session": sign_in(person)},
+            timeout=PATIENCE,
+        )
+        for person in (rita, aud)
+    ]
+    with readers[0] as reviewer, readers[1] as auditor:
+        for run in runs:
+            assert reviewer.get(reverse("inbox")).status_code == 200
+            assert auditor.get(reverse("audit-export")).text.count("\n") > 1
+            drop_the_others()
+            assert reviewer.get(reverse("inbox")).status_code == 200
+            drop_the_others()
+            assert auditor.get(reverse("audit-export")).text.count("\n") > 1
+            approve(run, rita)
+            assert eventually(lambda run=run: has_status(run, RunStatus.FINISHED))
 
 
 #: What is said to one agent of each framework, and how often its tools run for it.

@@ -89,11 +89,16 @@ def test_a_row_of_another_process_is_found_by_looking(ready, advances, start_wor
 
 def test_many_run_at_once_but_no_more_than_allowed(make_run, advances, start_worker):
     at_once, most = 0, 0
+    together = asyncio.Event()
 
     async def work(run_id):
         nonlocal at_once, most
         at_once += 1
         most = max(most, at_once)
+        if at_once == 2:
+            together.set()
+        await together.wait()
+        # Time for one too many to come.
         await asyncio.sleep(0.05)
         at_once -= 1
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 
 import pytest
@@ -328,11 +329,12 @@ def test_m18_a_worker_that_stops_while_it_claims_leaves_no_doubt(
     run = advance(say())
     for interrupt in run.interrupts.open():
         services.decide(interrupt.pk, ballot(interrupt), reviewer=rita)
-    begin, slow = services.begin_execution, []
+    begin, slow, stopped = services.begin_execution, [], threading.Event()
 
     def slowly(*args, **kwargs):
         slow.append(args)
-        time.sleep(0.3 if len(slow) == 2 else 0)
+        if len(slow) == 2:
+            stopped.wait(60)
         return begin(*args, **kwargs)
 
     monkeypatch.setattr(services, "begin_execution", slowly)
@@ -342,6 +344,7 @@ def test_m18_a_worker_that_stops_while_it_claims_leaves_no_doubt(
         while len(slow) < 2:  # noqa: ASYNC110 - set by a thread
             await asyncio.sleep(0.01)
         work.cancel()
+        stopped.set()
         with pytest.raises(asyncio.CancelledError):
             await work
         others = asyncio.all_tasks() - {asyncio.current_task()}
