@@ -69,6 +69,7 @@ def decide(request: DeskRequest, pk: UUID) -> HttpResponse:
     try:
         decided = services.decide(pk, ballot, reviewer=request.user)
     except ApprovalsError as error:
+        case = Case(reread(pk), request.user)
         if isinstance(error, NotFound):
             if not as_card:
                 raise Http404 from error
@@ -77,7 +78,6 @@ def decide(request: DeskRequest, pk: UUID) -> HttpResponse:
         problem = problem_of(
             error, verdict=verdict, note=typed.note, now=timezone.now()
         )
-        case = Case(reread(pk), request.user)
         return _again(request, case, typed, problem, status=error.http_status)
     return _decided(request, Case(decided, request.user), as_card=as_card)
 

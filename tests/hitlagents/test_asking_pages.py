@@ -187,14 +187,20 @@ def test_m16_nobody_else_answers_in_their_place(client, request, thread, who):
 
 
 def test_whom_it_is_put_to_no_more_reads_who_decides_and_keeps_the_note(
-    client, mia, thread
+    client, mia, thread, monkeypatch
 ):
-    """Their page is from before: their own run shows them the request all the same."""
+    """It is given over while they send: their own run shows them the request all the same."""
     question = ask(thread, "book_call")
     sent = {"place": "card", "note": "Not on Mondays.", "answer-time": "none"}
     sent["shown"] = services.shown_digest(question)
-    Interrupt.objects.filter(pk=question.pk).update(asks_requester=False)
-    question.review_groups.add(services.make_group(OPS))
+    decide = services.decide
+
+    def too_late(*args, **kwargs):
+        Interrupt.objects.filter(pk=question.pk).update(asks_requester=False)
+        question.review_groups.add(services.make_group(OPS))
+        return decide(*args, **kwargs)
+
+    monkeypatch.setattr(services, "decide", too_late)
     client.force_login(mia)
     response = post(client, question, **sent)
     assert response.status_code == 403
