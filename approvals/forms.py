@@ -397,22 +397,19 @@ class ArgumentsForm(forms.Form):
         form_id: str = "decide",
     ) -> None:
         super().__init__(data, prefix="argument", use_required_attribute=False)
+        self._arguments, self._hiding = arguments, hiding
         self._schema_text = schema_text
         self.original: dict[str, Any] = canonical.loads(arguments)
         schema = canonical.loads(schema_text) if schema_text else {}
         properties = schema.get("properties")
         parts: dict[str, Any] = properties if isinstance(properties, dict) else {}
         required = schema.get("required") or []
-        kept: set[str] = set()
         for name in dict.fromkeys([*self.original, *parts]):
-            if name not in self.original:
-                if hiding.hides_name(name):
-                    continue
-            elif hiding.changes(self.original, name) or (
-                # It says that what stands beside it is a secret.
-                name in ("name", "key") and hiding.pairs(self.original)
+            if (
+                hiding.stays(self.original, name)
+                if name in self.original
+                else hiding.hides_name(name)
             ):
-                kept.add(name)
                 continue
             part = parts.get(name, {})
             field = _argument_field(name, part, self.original.get(name, MISSING))
@@ -422,21 +419,17 @@ class ArgumentsForm(forms.Form):
             if data is None and not self.fields:
                 field.widget.attrs["autofocus"] = True
             self.fields[name] = field
-        shown = display.arguments_of(arguments, hiding=hiding) if kept else []
-        #: Those that cannot be edited, as the page shows them: what it does not show whole,
-        #: and what would uncover that.
-        self._kept = {
-            name: each
-            for name, each in zip(self.original, shown, strict=False)
-            if name in kept
-        }
 
     @property
     def rows(self) -> Iterator[BoundField | display.Argument]:
         """The arguments in the order of the call: a field, or what is shown of one that has
         none."""
-        for name in dict.fromkeys([*self.original, *self.fields]):
-            yield self._kept[name] if name in self._kept else self[name]
+        shown = display.arguments_of(self._arguments, hiding=self._hiding)
+        for name, each in zip(self.original, shown, strict=True):
+            yield self[name] if name in self.fields else each
+        for name in self.fields:
+            if name not in self.original:
+                yield self[name]
 
     def clean(self) -> dict[str, Any]:
         """Say at each field what its part of the schema does not allow."""

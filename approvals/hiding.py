@@ -162,9 +162,14 @@ def _holds(name: str, value: Any) -> bool:
     return bool(words) and sounds_secret(words[-1])
 
 
+def _naming(value: dict[str, Any]) -> str:
+    """Which member of a header or variable, {"name": …, "value": …}, says what it is."""
+    return "name" if "name" in value else "key"
+
+
 def _pairs(value: dict[str, Any], plain: frozenset[str]) -> bool:
-    """Whether it is a header or variable as {"name": …, "value": …}, and a secret one."""
-    said = value.get("name", value.get("key"))
+    """Whether it is a header or variable, and a secret one."""
+    said = value.get(_naming(value))
     if not isinstance(said, str) or said in plain or "value" in plain:
         return False
     return _holds(said, value.get("value"))
@@ -205,7 +210,7 @@ class Hiding:
         return (
             name in self.secrets
             or (name not in self.plain and _holds(name, arguments[name]))
-            or (name == "value" and self.pairs(arguments))
+            or (name == "value" and self._paired(arguments))
         )
 
     def changes(self, arguments: dict[str, Any], name: str) -> bool:
@@ -215,7 +220,14 @@ class Hiding:
             _Walk(self.plain).named(name, value) != value
         )
 
-    def pairs(self, arguments: dict[str, Any]) -> bool:
+    def stays(self, arguments: dict[str, Any], name: str) -> bool:
+        """Whether this argument cannot be edited where it is shown: something of it is
+        hidden, or another value of it would uncover what stands beside it."""
+        return self.changes(arguments, name) or (
+            name == _naming(arguments) and self._paired(arguments)
+        )
+
+    def _paired(self, arguments: dict[str, Any]) -> bool:
         """Whether the arguments themselves are a name and the secret of that name.
 
         Only of the form of credentials: the tool may do something with any other value, and
