@@ -194,7 +194,7 @@ def _misfit(
     except UNCHECKABLE:
         return "The value cannot be checked against the schema."
     lines = []
-    secrets = _secrets_in(value, hiding)
+    secrets = _secrets_in(value, hiding) if found else frozenset()
     for wrong in found[:5]:
         where = ".".join(str(part) for part in wrong.absolute_path) or "the arguments"
         lines.append(f"{where}: {_message(wrong, hiding, secrets, typed=typed)}")
@@ -208,7 +208,7 @@ def _by_property(
         found = _faults(_validator(schema, closed=closed, times=times), value)
     except (SchemaError, *UNCHECKABLE):
         return []
-    secrets = _secrets_in(value, BY_LOOKS)
+    secrets = _secrets_in(value, BY_LOOKS) if found else frozenset()
     return [
         (
             str(wrong.absolute_path[0]) if wrong.absolute_path else "",
@@ -223,19 +223,19 @@ def _faults(validator: Draft202012Validator, value: str) -> list[JSONSchemaFault
     return sorted(found, key=lambda wrong: str(wrong.path))
 
 
-def _secrets_in(value: str, hiding: Hiding) -> list[Any]:
+def _secrets_in(value: str, hiding: Hiding) -> frozenset[Any]:
     """What is hidden, piece by piece: a fault is told without what stands around it."""
-    return list(texts_of(hiding.found(canonical.loads(value))))
+    return frozenset(texts_of(hiding.found(canonical.loads(value))))
 
 
 def _message(
-    wrong: JSONSchemaFault, hiding: Hiding, secrets: list[Any], *, typed: bool
+    wrong: JSONSchemaFault, hiding: Hiding, secrets: frozenset[Any], *, typed: bool
 ) -> str:
     names = [part for part in wrong.absolute_path if isinstance(part, str)]
     if (
         any(map(hiding.hides_name, names))
         or hiding.found(wrong.instance)
-        or any(text in secrets for text in texts_of([wrong.instance]))
+        or not secrets.isdisjoint(texts_of([wrong.instance]))
     ):
         return f"what was given does not fit “{wrong.validator}”"
     text = wrong.message
