@@ -348,7 +348,8 @@ def test_m18_a_worker_that_stops_while_it_claims_leaves_no_doubt(
         with pytest.raises(asyncio.CancelledError):
             await work
         others = asyncio.all_tasks() - {asyncio.current_task()}
-        await asyncio.gather(*others, return_exceptions=True)
+        async with asyncio.timeout(60):
+            await asyncio.gather(*others, return_exceptions=True)
 
     asyncio.run(scenario())
     assert not ToolExecution.objects.exists()
